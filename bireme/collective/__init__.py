@@ -1,0 +1,1 @@
+"""The Group port and its engines."""

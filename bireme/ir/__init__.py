@@ -1,0 +1,1 @@
+"""What a program is: blocks of operators over named variables."""

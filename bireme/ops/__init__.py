@@ -1,0 +1,1 @@
+"""The op table: one row per operator, one file per family."""

@@ -1,0 +1,1 @@
+"""Program to program: each pass returns an edited clone."""

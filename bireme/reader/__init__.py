@@ -1,0 +1,1 @@
+"""Readers and their decorators: where batches come from."""

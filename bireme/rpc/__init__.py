@@ -1,0 +1,1 @@
+"""How processes talk: frames, channels, the server shell, liveness."""

@@ -1,0 +1,1 @@
+"""The top floor: Fleet, role makers, the launcher, the command line."""

@@ -1,0 +1,1 @@
+"""Schemas and the code generated from them; nothing else."""

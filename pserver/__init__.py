@@ -1,0 +1,1 @@
+"""The server role: a state machine, its shards and its service."""

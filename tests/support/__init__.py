@@ -1,0 +1,1 @@
+"""Doubles, programs and strategies that several tests share."""

@@ -1,0 +1,1 @@
+"""One program becomes many: no arrays, no sockets, no files."""
