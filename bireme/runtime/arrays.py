@@ -1,0 +1,60 @@
+"""Arrays: the one alias for them, and the namespace (NumPy or CuPy) that a place computes with.
+
+This file and `bireme.collective.nccl` are the only doors to CuPy. It knows no values, scopes or
+programs.
+"""
+
+import importlib
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bireme.errors import UnsupportedError
+
+from .places import CUDAPlace, Place
+
+__all__ = ["Array", "cupy", "namespace", "namespace_of", "to_device", "to_host"]
+
+Array: TypeAlias = Any
+
+
+def cupy() -> ModuleType:
+    """CuPy, imported when first needed.
+
+    Raises:
+        UnsupportedError: it is not installed.
+    """
+    try:
+        return importlib.import_module("cupy")
+    except ImportError:
+        raise UnsupportedError(
+            "CUDAPlace needs CuPy, which is not installed",
+            hint="pip install 'bireme[gpu]', or run on the CPU: CPUPlace() or FLAGS_place=cpu",
+        ) from None
+
+
+def namespace(place: Place) -> ModuleType:
+    """The array namespace of `place`: NumPy for host places, CuPy for a CUDA device."""
+    return cupy() if isinstance(place, CUDAPlace) else np
+
+
+def namespace_of(array: Array) -> ModuleType:
+    """The namespace that `array` belongs to."""
+    return np if isinstance(array, np.ndarray | np.generic) else cupy()
+
+
+def to_host(array: Array) -> Array:
+    """`array` as a NumPy array; no copy where it already is one."""
+    if isinstance(array, np.ndarray):
+        return array
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
+def to_device(array: Array, place: Place) -> Array:
+    """`array` where `place` computes; no copy where it already is there."""
+    if isinstance(place, CUDAPlace):
+        module = cupy()
+        with module.cuda.Device(place.id):
+            return module.asarray(array)
+    return to_host(array)

@@ -1,0 +1,234 @@
+"""Random values as a pure function of position: (seed, variable, element index) -> value.
+
+Element `i` of a variable hashes its index under two words derived from (seed, name), so a slice
+equals the rows of the whole, a grown table row equals what it would have been, and every role
+agrees. Masks that must change from step to step add (trainer, step) from a `Clock`. One source
+serves NumPy and CuPy; this file holds no state but the seed of processes that chose none.
+"""
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from .arrays import Array
+
+__all__ = ["Clock", "Key", "process_seed"]
+
+_WORD = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_CHUNK = 1 << 15  # hashes per round: 256 KiB of words stay in the cache
+
+
+@functools.cache
+def process_seed() -> int:
+    """The seed of programs that chose none: fresh in every process."""
+    return int.from_bytes(os.urandom(8), "little") | 1
+
+
+@dataclass(slots=True)
+class Clock:
+    """Who runs, and for the how manieth time: what a mask depends on beside its position."""
+
+    trainer: int = 0
+    step: int = 0
+
+
+def _mix(word: int) -> int:
+    """The finaliser of splitmix64, on one Python integer."""
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EB & _WORD
+    return word ^ (word >> 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What names a stream of random numbers: seed, original variable, and where its slice begins.
+
+    `begin` counts elements of the unsliced variable. With a `clock`, the stream also depends on
+    trainer and step. A shape handed to a draw is the slice's; element `i` of the slice is
+    element `begin + i` of the whole.
+    """
+
+    seed: int
+    name: str
+    begin: int = 0
+    clock: Clock | None = None
+    words: tuple[int, int] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        text = f"{self.seed or process_seed()}\0{self.name}".encode()
+        digest = hashlib.blake2b(text, digest_size=16).digest()
+        words = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+        object.__setattr__(self, "words", words)
+
+    def at(self, begin: int) -> "Key":
+        """This stream from element `begin` on."""
+        return Key(self.seed, self.name, begin, self.clock)
+
+    # -- draws -----------------------------------------------------------------------------
+    def uniform(
+        self,
+        xp: Array,
+        shape: Sequence[int],
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: str = "float32",
+    ) -> Array:
+        """Uniform on [low, high)."""
+        out = xp.empty(prod(shape), dtype=xp.float64 if dtype == "float64" else xp.float32)
+        for part, bits in self._words32(xp, out.size) if dtype != "float64" else ():
+            xp.multiply(bits >> 8, xp.float32(2.0**-24), out=out[part], casting="unsafe")
+        for part, bits in self._words64(xp, out.size) if dtype == "float64" else ():
+            xp.multiply(bits >> xp.uint64(11), 2.0**-53, out=out[part])
+        out *= high - low
+        out += low
+        return _below(xp, out, low, high).reshape(shape).astype(dtype, copy=False)
+
+    def normal(
+        self,
+        xp: Array,
+        shape: Sequence[int],
+        mean: float = 0.0,
+        std: float = 1.0,
+        dtype: str = "float32",
+    ) -> Array:
+        """Normal with the given mean and standard deviation."""
+        out = xp.empty(prod(shape), dtype=_wide(xp, dtype))
+        for part, bits in self._words64(xp, out.size):
+            out[part] = _box_muller(xp, bits, out.dtype)
+        return _scaled(out, mean, std).reshape(shape).astype(dtype, copy=False)
+
+    def truncated_normal(
+        self,
+        xp: Array,
+        shape: Sequence[int],
+        mean: float = 0.0,
+        std: float = 1.0,
+        dtype: str = "float32",
+    ) -> Array:
+        """Normal without what lies beyond two standard deviations; those are drawn again."""
+        out = xp.empty(prod(shape), dtype=_wide(xp, dtype))
+        for part, bits in self._words64(xp, out.size):
+            drawn = _box_muller(xp, bits, out.dtype)
+            beyond = xp.flatnonzero(xp.abs(drawn) > 2)
+            while beyond.size:  # the next word of an element is the hash of its last one
+                bits[beyond] = _hashed(xp, bits[beyond], *self._state())
+                drawn[beyond] = _box_muller(xp, bits[beyond], out.dtype)
+                beyond = beyond[xp.abs(drawn[beyond]) > 2]
+            out[part] = drawn
+        return _scaled(out, mean, std).reshape(shape).astype(dtype, copy=False)
+
+    def randint(
+        self, xp: Array, shape: Sequence[int], low: int, high: int, dtype: str = "int64"
+    ) -> Array:
+        """Whole numbers from `low` to `high`, without `high`."""
+        out = xp.empty(prod(shape), dtype=dtype)
+        span = xp.uint64(high - low)
+        for part, bits in self._words64(xp, out.size):
+            out[part] = (bits % span).astype(xp.int64) + low
+        return out.reshape(shape)
+
+    def bernoulli(self, xp: Array, shape: Sequence[int], probability: float) -> Array:
+        """A bool mask, true with the given probability."""
+        out = xp.empty(prod(shape), dtype=bool)
+        if probability >= 1.0:
+            out[...] = True
+            return out.reshape(shape)
+        bound = xp.uint32(min(round(probability * 2**32), 2**32 - 1))
+        for part, bits in self._words32(xp, out.size):
+            xp.less(bits, bound, out=out[part])
+        return out.reshape(shape)
+
+    def permutation(self, xp: Array, size: int) -> Array:
+        """The numbers below `size` in random order."""
+        words = xp.concatenate([bits for _, bits in self._words64(xp, size)] or [xp.empty(0)])
+        return xp.argsort(words, kind="stable").astype(xp.int64)
+
+    # -- words -----------------------------------------------------------------------------
+    def _state(self) -> tuple[int, int]:
+        if self.clock is None:
+            return self.words
+        step, trainer = self.clock.step + 1, self.clock.trainer + 1
+        tick = _mix((step * _GOLDEN + trainer * 0xD1B54A32D192ED03) & _WORD)
+        return self.words[0] ^ tick, self.words[1] ^ _mix(tick ^ self.words[0])
+
+    def _words64(
+        self, xp: Array, size: int, begin: int | None = None
+    ) -> Iterator[tuple[slice, Array]]:
+        """One 64-bit word per element, in chunks: (where they belong, the words)."""
+        first = self.begin if begin is None else begin
+        state = self._state()
+        for start in range(0, size, _CHUNK):
+            stop = min(start + _CHUNK, size)
+            yield slice(start, stop), _hashed(xp, _counter(xp, first + start, stop - start), *state)
+
+    def _words32(self, xp: Array, size: int) -> Iterator[tuple[slice, Array]]:
+        """One 32-bit word per element: element `i` is a half of word `i // 2`."""
+        odd = self.begin % 2
+        for part, words in self._words64(xp, (size + odd + 1) // 2, self.begin // 2):
+            start = max(2 * part.start - odd, 0)
+            stop = min(2 * part.stop - odd, size)
+            skip = odd if part.start == 0 else 0
+            yield slice(start, stop), words.view(xp.uint32)[skip : skip + stop - start]
+
+
+def _counter(xp: Array, begin: int, size: int) -> Array:
+    return xp.arange(begin, begin + size, dtype=xp.uint64)
+
+
+def _hashed(xp: Array, words: Array, first: int, second: int) -> Array:
+    """`words` through two keyed rounds of splitmix64's finaliser, in place."""
+    spare = xp.empty_like(words)
+
+    def fold(shift: int) -> None:
+        xp.right_shift(words, xp.uint64(shift), out=spare)
+        xp.bitwise_xor(words, spare, out=words)
+
+    words *= xp.uint64(_GOLDEN)
+    words += xp.uint64(first)
+    fold(30)
+    words *= xp.uint64(0xBF58476D1CE4E5B9)
+    fold(27)
+    words ^= xp.uint64(second)
+    words *= xp.uint64(0x94D049BB133111EB)
+    fold(31)
+    return words
+
+
+def _wide(xp: Array, dtype: str) -> Array:
+    return xp.dtype(xp.float64 if dtype == "float64" else xp.float32)
+
+
+def _box_muller(xp: Array, words: Array, dtype: Array) -> Array:
+    """Standard normals, one per word: a radius from its high half, an angle from its low one."""
+    radius = (words >> xp.uint64(32)).astype(dtype)
+    radius += dtype.type(0.5)
+    radius *= dtype.type(2.0**-32)
+    xp.log(radius, out=radius)
+    radius *= dtype.type(-2.0)
+    xp.maximum(radius, dtype.type(0), out=radius)
+    xp.sqrt(radius, out=radius)
+    angle = (words & xp.uint64(0xFFFFFFFF)).astype(dtype)
+    angle *= dtype.type(2.0**-31 * np.pi)
+    xp.cos(angle, out=angle)
+    radius *= angle
+    return radius
+
+
+def _scaled(out: Array, mean: float, std: float) -> Array:
+    out *= std
+    out += mean
+    return out
+
+
+def _below(xp: Array, out: Array, low: float, high: float) -> Array:
+    """Keep rounding from reaching `high`."""
+    if high <= low or not out.size:
+        return out
+    last = xp.nextafter(out.dtype.type(high), out.dtype.type(low))
+    return xp.minimum(out, last, out=out)
