@@ -1,3 +1,54 @@
-"""bireme: single-machine Fluid programs, made distributed. `import bireme as fluid`."""
+"""The public face: `import bireme as fluid`. Names only, found when first used.
+
+`_NAMES` says in which module each public name lives, `_MODULES` which modules are reached as
+attributes. No logic, and no slow import.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_NAMES: dict[str, str] = {
+    name: module
+    for module, names in {
+        "bireme.ir": "Program Block Operator Variable Parameter VarType default_main_program "
+        "default_startup_program program_guard name_scope device_guard unique_name",
+        "bireme.runtime": "Executor Scope CPUPlace CUDAPlace CUDAPinnedPlace LoDTensor "
+        "LoDTensorArray SelectedRows global_scope scope_guard cpu_places cuda_places "
+        "cuda_pinned_places is_compiled_with_cuda create_lod_tensor create_random_int_lodtensor",
+        "bireme.transpiler": "DistributeTranspiler DistributeTranspilerConfig memory_optimize "
+        "release_memory",
+        "bireme.param_attr": "ParamAttr WeightNormParamAttr",
+        "bireme.backward": "append_backward gradients",
+        "bireme.layers": "embedding one_hot",
+        "bireme.layers.io": "data",
+        "bireme.io": "save load",
+        "bireme.reader": "DataFeeder",
+        "bireme.flags": "get_flags set_flags",
+    }.items()
+    for name in names.split()
+}
+
+_MODULES = (
+    "backward clip collective compat core errors flags fleet initializer io ir layers metrics "
+    "nets ops optimizer param_attr passes pserver reader regularizer rpc runtime trainer transpiler"
+).split()
+
+__all__ = ["__version__", *_NAMES, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        if name in _MODULES:
+            return import_module(f"bireme.{name}")
+        if name in _NAMES:
+            return getattr(import_module(_NAMES[name]), name)
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("bireme."):
+            raise
+    raise AttributeError(f"module 'bireme' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

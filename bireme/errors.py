@@ -1,4 +1,4 @@
-"""The exception tree: every error says where, what and what to do, and keeps the parts as attributes.
+"""The exception tree: an error says where, what and what to do, and keeps the parts.
 
     BiremeError
       ProgramError        an invalid program: .op .block .index
@@ -43,9 +43,9 @@ __all__ = [
 class BiremeError(Exception):
     """The root. `str()` is three lines: what, where, and a hint at what to do.
 
-    >>> print(BiremeError("port 6174 is taken", where="server 127.0.0.1:6174", hint="choose another"))
+    >>> print(BiremeError("port 6174 is taken", where="server 0", hint="choose another"))
     port 6174 is taken
-      server 127.0.0.1:6174
+      server 0
       hint: choose another
     """
 
@@ -75,7 +75,7 @@ def _quote(op: Any, index: int | None) -> str:
 
 
 class ProgramError(BiremeError):
-    """An invalid program, or an operator that cannot be built; carries `.op`, `.block`, `.index`."""
+    """An invalid program or operator; carries `.op`, `.block`, `.index`."""
 
     def __init__(
         self,
@@ -144,7 +144,10 @@ class FormatError(BiremeError, ValueError):
         hint: str | None = None,
     ) -> None:
         if where is None:
-            parts = [f"tensor '{tensor}'" if tensor else "", "" if offset is None else f"byte {offset}"]
+            parts = [
+                f"tensor '{tensor}'" if tensor else "",
+                "" if offset is None else f"byte {offset}",
+            ]
             where = ", ".join(part for part in parts if part) or None
         super().__init__(message, where=where, hint=hint)
         self.offset = offset

@@ -1,1 +1,1 @@
-"""The top floor: Fleet, role makers, the launcher, the command line."""
+"""The top floor: roles, the launcher, the command line. Importing it loads none of them."""

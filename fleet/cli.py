@@ -1,8 +1,91 @@
-"""The `bireme` command line: names the commands, each of which lives in its own file."""
+"""The `bireme` command line: turns words into calls, and knows nothing else."""
+
+import os
+import sys
 
 import click
 
+import bireme
 
-@click.group()
+from . import uncaught
+from .launch import MODES, Job
+
+__all__ = ["main"]
+
+PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(bireme.__version__, prog_name="bireme")
 def main() -> None:
-    """bireme runs Fluid programs on parameter servers and collectives."""
+    """Train Fluid programs on parameter servers or with all-reduce: one script, every role.
+
+    \b
+    bireme launch --servers 2 --trainers 2 train.py     a cluster on this machine
+    bireme run train.py                                 one process; the environment says its role
+    bireme flags                                        every FLAGS_* knob and its present value
+    """
+    uncaught.install()
+
+
+@main.command(context_settings=PASS_ON)
+@click.option("--servers", default=2, show_default=True, help="Parameter servers (pserver mode).")
+@click.option("--trainers", default=2, show_default=True, help="Trainers.")
+@click.option("--mode", type=click.Choice(MODES), default="pserver", show_default=True,
+              help="pserver: servers and trainers. nccl2: trainers that all-reduce.")  # fmt: skip
+@click.option("--log-dir", default="log", show_default=True,
+              help="Where serverlog.N, trainerlog.N and workerlog.N are written.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the endpoints.")
+@click.option("--start-port", default=0, help="First port; without it the kernel picks free ones.")
+@click.option("--grace", default=10.0, show_default=True,
+              help="Seconds the servers get to end after the last trainer.")  # fmt: skip
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def launch(script: str, arguments: tuple[str, ...], **options: object) -> None:
+    """Start SCRIPT once per role on this machine, and watch until all have ended.
+
+    Each process learns its role from the environment: TRAINING_ROLE, PADDLE_PSERVERS_IP_PORT_LIST,
+    PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ENDPOINTS.
+    What trainer 0 prints appears here, and every process writes a log. If one fails, the others
+    are ended, the end of its log is shown, and its exit code is returned. Options of bireme stand
+    before SCRIPT; everything after it belongs to the script.
+
+    \b
+    bireme launch --servers 2 --trainers 2 examples/digits.py --epochs 5
+    bireme launch --mode nccl2 --trainers 2 examples/digits.py
+    """
+    from .watch import run_job
+
+    job = Job(script, arguments, **options)  # type: ignore[arg-type]  # click has checked them
+    sys.exit(run_job(job, dict(os.environ), click.echo))
+
+
+@main.command(context_settings=PASS_ON)
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(script: str, arguments: tuple[str, ...]) -> None:
+    """Run SCRIPT in this process, with errors as messages.
+
+    The environment decides the role, as it does under `python SCRIPT`: nothing set means local
+    training.
+
+    \b
+    TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=0 PADDLE_TRAINERS_NUM=2 \\
+        PADDLE_PSERVERS_IP_PORT_LIST=10.0.0.1:6174,10.0.0.2:6174 bireme run train.py
+    """
+    from .script import run_script
+
+    run_script(script, arguments)
+
+
+@main.command()
+@click.option("--markdown", is_flag=True, help="As a table for the documentation.")
+def flags(markdown: bool) -> None:
+    """List every flag: name, present value, where the value came from, meaning.
+
+    Set one for a process with FLAGS_name=value in its environment, or in a script with
+    bireme.set_flags({"FLAGS_name": value}).
+    """
+    from bireme import flags as table
+
+    click.echo(table.markdown() if markdown else table.describe())

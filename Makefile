@@ -1,0 +1,59 @@
+# make run | test | check | bench | protos | gpu | types | clean
+# Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+CHOICES := python3.11 python3.12 python3.13 python3
+FIND_PYTHON = for p in $(CHOICES); do \
+	command -v $$p >/dev/null 2>&1 && \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && \
+	echo $$p && break; done
+
+RUN_ARGS ?=
+TEST_ARGS ?=
+
+.PHONY: run test check format types bench protos gpu clean
+
+run: $(STAMP)
+	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
+		examples/digits.py --save build/run $(RUN_ARGS)
+
+test: $(STAMP)
+	$(VENV)/bin/pytest $(TEST_ARGS)
+
+check: $(STAMP) types
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+format: $(STAMP)
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+types: $(STAMP)
+	$(PYTHON) tools/link_tree.py
+
+bench: $(STAMP)
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) $$file || exit 1; done
+
+protos: types
+	$(PYTHON) -m grpc_tools.protoc -I build/types --python_out=build/types --pyi_out=build/types \
+		build/types/bireme/protos/*.proto
+
+gpu: $(STAMP)
+	$(VENV)/bin/pip install -q -e '.[dev,gpu]'
+	$(VENV)/bin/pytest -m gpu $(TEST_ARGS)
+
+$(STAMP): pyproject.toml
+	@python=$$($(FIND_PYTHON)); \
+	if [ -z "$$python" ]; then \
+		echo "bireme needs CPython 3.11 or newer with venv and pip (looked for: $(CHOICES))." >&2; \
+		echo "On Debian or Ubuntu: apt-get install python3 python3-venv" >&2; exit 1; \
+	fi; \
+	[ -x $(PYTHON) ] || { echo "building $(VENV) with $$($$python --version)"; $$python -m venv $(VENV); }
+	$(PYTHON) -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache

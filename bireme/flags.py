@@ -1,0 +1,212 @@
+"""Every knob that the environment may turn: one typed table, read once, able to print itself.
+
+A flag `name` is set by `FLAGS_name=value` before start, or by `set_flags` later. The table knows
+names, types, defaults and meanings; it does not know who asks.
+"""
+
+import difflib
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bireme.errors import ConfigError, UnknownName
+
+__all__ = ["Flag", "Setting", "describe", "get", "get_flags", "markdown", "set_flags", "settings"]
+
+PREFIX = "FLAGS_"
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One row; `fallback` names a variable that supplies the default when it is set."""
+
+    name: str
+    default: Value
+    meaning: str
+    fallback: str | None = None
+
+    @property
+    def kind(self) -> type[Value]:
+        return type(self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A flag's present value, and where it came from."""
+
+    flag: Flag
+    value: Value
+    source: str
+
+
+_KEPT = "accepted for old scripts; no effect here"
+
+TABLE: tuple[Flag, ...] = (
+    # bireme's own
+    Flag("place", "cpu", "device of examples and of Executor() without a place: cpu or gpu"),
+    Flag("heartbeat_seconds", 10.0, "silence after which a process counts as lost"),
+    Flag("collective_engine", "auto", "auto, local, grpc, mpi or nccl: what carries all-reduce"),
+    # calls between processes
+    Flag("rpc_deadline", 180000, "milliseconds that one call may take, waiting included"),
+    Flag("rpc_retry_times", 3, "how often a call is repeated after a lost connection"),
+    Flag(
+        "rpc_send_thread_num", 12, "written into listen_and_serv; waiting calls hold no thread here"
+    ),
+    Flag(
+        "rpc_get_thread_num", 12, "written into listen_and_serv; waiting calls hold no thread here"
+    ),
+    Flag(
+        "rpc_prefetch_thread_num", 12, "written into listen_and_serv; lookups hold no thread here"
+    ),
+    Flag("rpc_retry_bind_port", 3, "how often a server tries to take its port"),
+    Flag("rpc_disable_reuse_port", False, "a server never shares its port, whatever this says"),
+    Flag("worker_update_interval_secs", 900, "non-sync servers: silence allowed to one trainer"),
+    Flag("rpc_server_profile_path", "./profile_ps", _KEPT),
+    Flag("enable_rpc_profiler", False, _KEPT),
+    Flag("dist_threadpool_size", 0, _KEPT),
+    # the communicator of asynchronous modes
+    Flag("communicator_max_merge_var_num", 1, "gradients merged into one push", "CPU_NUM"),
+    Flag("communicator_send_queue_size", 1, "gradients that may wait to be sent", "CPU_NUM"),
+    Flag("communicator_min_send_grad_num_before_recv", 1, "pushes between two pulls", "CPU_NUM"),
+    Flag("communicator_independent_recv_thread", True, "pull in a thread of its own"),
+    Flag("communicator_thread_pool_size", 5, "threads that push and pull"),
+    Flag("communicator_send_wait_times", 5, "how often to wait for a merge to fill"),
+    Flag("communicator_is_sgd_optimizer", True, "merge by sum, which suits SGD; otherwise by mean"),
+    Flag("communicator_merge_sparse_grad", True, "merge equal rows before a sparse push"),
+    Flag("communicator_fake_rpc", False, _KEPT),
+    # collectives
+    Flag(
+        "fuse_parameter_memory_size", -1.0, "megabytes of one all-reduce bucket; below 0: no limit"
+    ),
+    Flag("fuse_parameter_groups_size", 1, "gradients of one all-reduce bucket"),
+    Flag("sync_nccl_allreduce", True, "wait for the stream after each all-reduce"),
+    Flag("selected_gpus", "", "device ids that this process may use"),
+    Flag("START_PORT", 6070, "first port of a node when none is given"),
+    # running programs
+    Flag("check_nan_inf", False, "stop at the first operator whose output is not finite"),
+    Flag("benchmark", False, _KEPT),
+    Flag("cpu_deterministic", False, "always true here: sums never depend on arrival order"),
+    Flag("paddle_num_threads", 1, _KEPT),
+    Flag("inner_op_parallelism", 0, _KEPT),
+    # memory and cuDNN, managed elsewhere
+    Flag("allocator_strategy", "auto_growth", _KEPT),
+    Flag("eager_delete_tensor_gb", 0.0, "dead values are always freed after their last use"),
+    Flag("memory_fraction_of_eager_deletion", 1.0, _KEPT),
+    Flag("fast_eager_deletion_mode", True, _KEPT),
+    Flag("fraction_of_gpu_memory_to_use", 0.92, _KEPT),
+    Flag("initial_gpu_memory_in_mb", 0, _KEPT),
+    Flag("reallocate_gpu_memory_in_mb", 0, _KEPT),
+    Flag("gpu_memory_limit_mb", 0, _KEPT),
+    Flag("fraction_of_cpu_memory_to_use", 1.0, _KEPT),
+    Flag("initial_cpu_memory_in_mb", 500, _KEPT),
+    Flag("use_pinned_memory", True, _KEPT),
+    Flag("conv_workspace_size_limit", 512, _KEPT),
+    Flag("cudnn_exhaustive_search", False, _KEPT),
+    Flag("cudnn_batchnorm_spatial_persistent", False, _KEPT),
+    Flag("cudnn_deterministic", False, _KEPT),
+)
+
+_BY_NAME = {flag.name: flag for flag in TABLE}
+_WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+def _convert(flag: Flag, value: Any, source: str) -> Value:
+    try:
+        if flag.kind is bool:
+            return _WORDS[str(value).strip().lower()]
+        return flag.kind(value)
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(
+            f"{source} = {value!r} is not {_article(flag.kind)}",
+            where=f"flag {flag.name}: {flag.meaning}",
+            hint=f"the default is {flag.default}",
+        ) from None
+
+
+def _article(kind: type) -> str:
+    return {bool: "a truth value (1 or 0)", int: "a whole number", float: "a number"}.get(
+        kind, "text"
+    )
+
+
+def _warn_unknown(environ: Mapping[str, str]) -> None:
+    for key in environ:
+        name = key.removeprefix(PREFIX)
+        if key.startswith(PREFIX) and name not in _BY_NAME:
+            near = difflib.get_close_matches(name, _BY_NAME, n=1)
+            hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
+            warnings.warn(f"{key} is not a flag of bireme and is ignored{hint}", stacklevel=3)
+
+
+def _read_one(flag: Flag, environ: Mapping[str, str]) -> Setting:
+    for source in (PREFIX + flag.name, flag.fallback or ""):
+        if environ.get(source, "") != "":
+            return Setting(flag, _convert(flag, environ[source], source), source)
+    return Setting(flag, flag.default, "default")
+
+
+def read(environ: Mapping[str, str]) -> dict[str, Setting]:
+    """Every flag's setting under `environ`; unknown `FLAGS_*` warn with the nearest name."""
+    _warn_unknown(environ)
+    return {flag.name: _read_one(flag, environ) for flag in TABLE}
+
+
+_settings: dict[str, Setting] = {}
+
+
+def settings() -> Mapping[str, Setting]:
+    """The settings of this process, read from the environment at the first question."""
+    if not _settings:
+        _settings.update(read(os.environ))
+    return _settings
+
+
+def _known(name: str) -> str:
+    short = name.removeprefix(PREFIX)
+    if short not in _BY_NAME:
+        raise UnknownName(f"no flag '{name}'", name=short, known=_BY_NAME)
+    return short
+
+
+def get(name: str) -> Any:
+    """The value of one flag, `rpc_deadline` or `FLAGS_rpc_deadline`."""
+    return settings()[_known(name)].value
+
+
+def get_flags(flags: str | Iterable[str]) -> dict[str, Any]:
+    """The values of some flags under the names they were asked by."""
+    return {name: get(name) for name in ([flags] if isinstance(flags, str) else flags)}
+
+
+def set_flags(flags: Mapping[str, Any]) -> None:
+    """Change flags of this process; all or none."""
+    settings()
+    changed = {}
+    for name, value in flags.items():
+        flag = _BY_NAME[_known(name)]
+        changed[flag.name] = Setting(flag, _convert(flag, value, name), "set_flags")
+    _settings.update(changed)
+
+
+def describe() -> str:
+    """The table as text: name, value, source, meaning."""
+    rows = [("flag", "value", "source", "meaning")]
+    for item in settings().values():
+        rows.append((item.flag.name, str(item.value), item.source, item.flag.meaning))
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    lines = [
+        "  ".join([*(c.ljust(w) for c, w in zip(r, widths, strict=False)), r[3]]) for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def markdown() -> str:
+    """The table for the documentation: defaults, not present values."""
+    rows = ["| flag | type | default | meaning |", "|---|---|---|---|"]
+    for flag in TABLE:
+        default = f"CPU_NUM, else {flag.default}" if flag.fallback else f"{flag.default}"
+        rows.append(f"| `{flag.name}` | {flag.kind.__name__} | {default} | {flag.meaning} |")
+    return "\n".join(rows)

@@ -1,0 +1,83 @@
+"""Ports that nobody can take away: bound here, never listening, while the reservation lives.
+
+A bound socket with SO_REUSEPORT keeps its port from every process that does not set it too, from
+other users, and from the kernel's own choice of a free port. The process that we start does set it,
+because BIREME_RESERVED_PORTS names the port.
+"""
+
+import socket
+from types import TracebackType
+
+from bireme.errors import ConfigError
+
+__all__ = ["VARIABLE", "Reservation"]
+
+VARIABLE = "BIREME_RESERVED_PORTS"
+
+
+class Reservation:
+    """`count` ports of `host`, free at this moment or from `first` upward; a context manager."""
+
+    def __init__(self, count: int, host: str = "127.0.0.1", first: int = 0) -> None:
+        self._sockets: list[socket.socket] = []
+        self.host = host
+        try:
+            for index in range(count):
+                self._sockets.append(_bind(host, first + index if first else 0))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def ports(self) -> list[int]:
+        return [held.getsockname()[1] for held in self._sockets]
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [f"{self.host}:{port}" for port in self.ports]
+
+    def close(self) -> None:
+        for held in self._sockets:
+            held.close()
+
+    def __enter__(self) -> "Reservation":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    _refuse_if_taken(host, port)
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((host, port))
+    except OSError as error:
+        held.close()
+        raise _taken(host, port, error) from None
+    return held
+
+
+def _refuse_if_taken(host: str, port: int) -> None:
+    """A leftover server of ours would share its port with us: look once without SO_REUSEPORT."""
+    if not port:
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise _taken(host, port, error) from None
+
+
+def _taken(host: str, port: int, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"cannot take port {port} of {host}: {error.strerror}",
+        hint="another process has it (a leftover server?); choose another --start-port, or none",
+    )

@@ -1,0 +1,54 @@
+"""How a process tells its launcher how far it is: one JSON line per report, through a pipe.
+
+Without a launcher a report goes nowhere. A report never waits: a full pipe drops it.
+"""
+
+import json
+import os
+import time
+
+__all__ = ["VARIABLE", "report"]
+
+VARIABLE = "BIREME_PROGRESS_FD"
+
+_descriptor: int | None = None
+
+
+def _open() -> int:
+    """The pipe's descriptor, made non-blocking at the first report; -1 when nobody listens."""
+    text = os.environ.get(VARIABLE, "")
+    if not text.isdecimal():
+        return -1
+    try:
+        os.set_blocking(int(text), False)
+        os.set_inheritable(int(text), False)
+    except OSError:
+        return -1
+    return int(text)
+
+
+def report(
+    step: int | None = None,
+    loss: float | None = None,
+    accuracy: float | None = None,
+    samples: int | None = None,
+) -> None:
+    """Show these figures in the launcher's table; `samples` counts all samples since the start."""
+    global _descriptor
+    if _descriptor is None:
+        _descriptor = _open()
+    if _descriptor < 0:
+        return
+    figures = {"step": step, "loss": loss, "accuracy": accuracy, "samples": samples}
+    row = {
+        k: float(v) if k in ("loss", "accuracy") else int(v)
+        for k, v in figures.items()
+        if v is not None
+    }
+    line = json.dumps({**row, "time": time.monotonic()}) + "\n"
+    try:
+        os.write(_descriptor, line.encode())  # shorter than PIPE_BUF, so whole or not at all
+    except BlockingIOError:
+        return
+    except OSError:
+        _descriptor = -1
