@@ -1,1 +1,55 @@
-"""What a program is: blocks of operators over named variables."""
+"""The program IR: what a program is. Nothing here knows arrays, devices, roles or how a program runs."""
+
+from . import unique_name
+from .block import Block, names_of
+from .dtypes import ITEM_SIZE, OpRole, VarType, is_tensor_kind, numpy_name, to_dtype
+from .guards import (
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    name_scope,
+    program_guard,
+    switch_main_program,
+    switch_startup_program,
+)
+from .operator import BlockRef, Operator, Site
+from .program import Program
+from .schema import SCHEMAS, Schema, nearest, schema_of
+from .text import parse_program
+from .unique_name import EMPTY, GRAD_SUFFIX, grad_name
+from .variable import Parameter, Variable
+from .verify import verify
+
+__all__ = [
+    "EMPTY",
+    "GRAD_SUFFIX",
+    "ITEM_SIZE",
+    "SCHEMAS",
+    "Block",
+    "BlockRef",
+    "OpRole",
+    "Operator",
+    "Parameter",
+    "Program",
+    "Schema",
+    "Site",
+    "VarType",
+    "Variable",
+    "default_main_program",
+    "default_startup_program",
+    "device_guard",
+    "grad_name",
+    "is_tensor_kind",
+    "name_scope",
+    "names_of",
+    "nearest",
+    "numpy_name",
+    "parse_program",
+    "program_guard",
+    "schema_of",
+    "switch_main_program",
+    "switch_startup_program",
+    "to_dtype",
+    "unique_name",
+    "verify",
+]

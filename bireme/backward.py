@@ -1,0 +1,419 @@
+"""Automatic differentiation on programs: operators in, operators out.
+
+The steps are pure functions over lists of operators; only the last one writes to a block. The rule of each
+operator stands in its row of the op table.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from bireme.errors import InvalidArgument, ProgramError, UnsupportedError
+from bireme.ir import (
+    EMPTY,
+    Block,
+    Operator,
+    OpRole,
+    Parameter,
+    Program,
+    Variable,
+    grad_name,
+    unique_name,
+)
+from bireme.ops.table import ROWS, OpSpec
+
+__all__ = ["append_backward", "gradients"]
+
+Callback = Callable[[Block, Operator, Mapping[str, str]], None]
+
+
+def append_backward(
+    loss: Variable,
+    parameter_list: Iterable[Variable | str] | None = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+    callbacks: Sequence[Callback] | None = None,
+    checkpoints: Sequence[Variable | str] | None = None,
+) -> list[tuple[Parameter, Variable]]:
+    """Append the operators that compute d loss / d parameter, and return (parameter, gradient) pairs.
+
+    `loss` is a variable with one element. `no_grad_set` names variables through which no gradient flows.
+
+    Raises:
+        InvalidArgument: the loss is not a scalar, or a listed parameter does not exist.
+        ProgramError: nothing computes the loss.
+        UnsupportedError: an operator between a parameter and the loss has no gradient.
+    """
+    block = loss.block
+    program = block.program
+    if loss.shape not in ((1,), ()):
+        raise InvalidArgument(
+            f"the loss {loss.name!r} has shape {list(loss.shape)}, not [1]",
+            hint="reduce it with layers.mean or layers.reduce_sum",
+        )
+    mark_loss(block, loss.name)
+    if checkpoints:
+        from bireme.passes.recompute import append_recomputing_backward
+
+        made = append_recomputing_backward(loss, checkpoints, _names(no_grad_set), callbacks or ())
+    else:
+        made = differentiate(block, {loss.name: None}, (), _names(no_grad_set), callbacks or ())
+    pairs = []
+    for param in _parameters(program, parameter_list):
+        name = made.get(param.name)
+        if name is not None:
+            pairs.append((param, block._var_recursive(name)))
+    set_role_vars(block, [(p.name, g.name) for p, g in pairs])
+    return pairs
+
+
+def gradients(
+    targets: Variable | Sequence[Variable],
+    inputs: Variable | Sequence[Variable],
+    target_gradients: Variable | None | Sequence[Variable | None] = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+) -> list[Variable | None]:
+    """The gradients of `targets` with respect to `inputs`; None where an input does not matter.
+
+    `target_gradients` weight the targets (default: ones). Shapes are those of the inputs.
+    """
+    outs, ins = _list(targets), _list(inputs)
+    weights = _list(target_gradients) if target_gradients is not None else [None] * len(outs)
+    if len(weights) != len(outs):
+        raise InvalidArgument(f"{len(outs)} targets but {len(weights)} target gradients")
+    block = outs[0].block
+    seeds = {t.name: None if w is None else w.name for t, w in zip(outs, weights, strict=True)}
+    made = differentiate(block, seeds, [v.name for v in ins], _names(no_grad_set), ())
+    found = [made.get(v.name) for v in ins]
+    return [None if name is None else block._var_recursive(name) for name in found]
+
+
+def differentiate(
+    block: Block,
+    targets: Mapping[str, str | None],
+    inputs: Collection[str],
+    no_grad: Collection[str],
+    callbacks: Sequence[Callback],
+) -> dict[str, str]:
+    """Append the backward operators; the result maps each variable to the name of its gradient.
+
+    `targets` maps a target to the variable that holds its gradient, or None for ones.
+    """
+    stopped = stopped_variables(block.program, no_grad) - set(inputs)
+    path = operators_between(block, targets, inputs, stopped)
+    stopped |= without_use(path, targets, inputs, stopped, block)
+    start = len(block.ops)
+    renames = {}
+    for target, weight in targets.items():
+        if weight is None:
+            _append_ones(block, target, callbacks)
+        else:
+            renames[grad_name(target)] = weight
+    ops = gradient_operators(block, path, stopped)
+    ops = add_repeated(ops, block.idx)
+    ops = without_stopped(ops, {grad_name(n) for n in stopped}, set(map(grad_name, inputs)))
+    taken = set(block.vars) - {
+        op_name for op in block.ops[start:] for op_name in op.output_arg_names
+    }
+    ops, renames = rename_taken(ops, taken, renames)
+    origin = {renames.get(grad_name(n), grad_name(n)): n for n in _forward_names(path, inputs)}
+    append_declared(block, ops, origin, callbacks)
+    made = {n: g for g, n in origin.items() if block._has_var_recursive(g)}
+    produced = {n for op in block.ops[start:] for n in op.output_arg_names} | set(renames.values())
+    return {n: g for n, g in made.items() if g in produced}
+
+
+# -- which operators matter --------------------------------------------------------------------
+def stopped_variables(program: Program, no_grad: Collection[str]) -> set[str]:
+    """The variables through which no gradient flows."""
+    stopped = {v.name for v in program.list_vars() if v.stop_gradient}
+    stopped |= {p.name for p in program.all_parameters() if not p.trainable}
+    return stopped | set(no_grad)
+
+
+def operators_between(
+    block: Block, targets: Collection[str], inputs: Collection[str], stopped: Collection[str]
+) -> list[Operator]:
+    """The operators on a path from an input (or from anywhere) to a target, in program order."""
+    path = list(block.ops)
+    if inputs:
+        reached = set(inputs)
+        forward = []
+        for op in path:
+            if reached.intersection(op.input_arg_names):
+                forward.append(op)
+                reached.update(n for n in op.output_arg_names if n not in stopped)
+        path = forward
+    wanted = set(targets)
+    kept = []
+    for op in reversed(path):
+        if wanted.intersection(op.output_arg_names):
+            kept.append(op)
+            wanted.update(n for n in op.input_arg_names if n not in stopped)
+    return kept[::-1]
+
+
+def without_use(
+    path: Sequence[Operator],
+    targets: Collection[str],
+    inputs: Collection[str],
+    stopped: Collection[str],
+    block: Block,
+) -> set[str]:
+    """Outputs of the path that no operator of the path uses: their gradient is zero, not missing."""
+    used, idle = set(targets), set()
+    for op in reversed(path):
+        if not op.block_refs():
+            idle |= {
+                n
+                for n in op.output_arg_names
+                if n not in used and n not in op.input_arg_names and n not in inputs
+            }
+        used.update(n for n in op.input_arg_names if n not in stopped)
+    return {n for n in idle if n != EMPTY and block._has_var_recursive(n)}
+
+
+# -- the gradient operators --------------------------------------------------------------------
+def gradient_operators(
+    block: Block, path: Sequence[Operator], stopped: Collection[str]
+) -> list[Operator]:
+    """What the rules of the operators answer, last operator first, without gradients of stopped variables."""
+    dropped = {grad_name(n) for n in stopped}
+    ops = []
+    for op in reversed(path):
+        row = ROWS.get(op.type)
+        if row is None or row.grad is None:
+            if row is not None and not _passes_gradient(block, op, stopped):
+                continue
+            raise UnsupportedError(
+                f"operator {op.type!r} has no gradient",
+                where=f"op: {op}" + (f"\n  at {op.site}" if op.site else ""),
+                hint="set stop_gradient=True on its output if none is meant",
+            )
+        ops += [_operator(spec, op, dropped) for spec in row.grad(op, block)]
+    return [op for op in ops if any(n != EMPTY for n in op.output_arg_names)]
+
+
+def _passes_gradient(block: Block, op: Operator, stopped: Collection[str]) -> bool:
+    """Whether a gradient is expected to flow through an operator that has no rule for it."""
+    inputs = (block._find_var_recursive(n) for n in op.input_arg_names if n not in stopped)
+    floats = [v for v in inputs if v is not None and v.dtype is not None and 4 <= v.dtype <= 6]
+    outputs = (block._find_var_recursive(n) for n in op.output_arg_names if n not in stopped)
+    return bool(floats) and any(
+        v is not None and v.dtype is not None and 4 <= v.dtype <= 6 for v in outputs
+    )
+
+
+def _operator(spec: OpSpec, forward: Operator, dropped: Collection[str]) -> Operator:
+    """The operator of a spec; a gradient that is not wanted leaves a hole, or nothing in a single slot."""
+    outputs: dict[str, tuple[str, ...]] = {}
+    for slot, names in spec.outputs.items():
+        kept = tuple(EMPTY if n in dropped else n for n in names)
+        outputs[slot] = () if all(n == EMPTY for n in kept) else kept
+    attrs = {**spec.attrs, "op_role": OpRole.Backward, "op_role_var": ()}
+    inputs = {slot: tuple(names) for slot, names in spec.inputs.items()}
+    return Operator(spec.type, inputs, outputs, attrs, forward.site)
+
+
+def add_repeated(ops: Sequence[Operator], block_idx: int) -> list[Operator]:
+    """Give every further writer of a gradient its own name, and sum them before the first reader."""
+    result: list[Operator] = []
+    parts: dict[str, list[tuple[int, str]]] = {}
+    counts: dict[str, int] = {}
+
+    def fresh(name: str) -> str:
+        counts[name] = counts.get(name, -1) + 1
+        return f"{name}@RENAME@block{block_idx}@{counts[name]}"
+
+    def close(name: str) -> None:
+        """Sum the parts written so far under the plain name."""
+        written = parts[name]
+        if len(written) < 2:
+            return
+        attrs = {"op_role": OpRole.Backward, "op_role_var": ()}
+        inputs = {"X": tuple(n for _, n in written)}
+        result.append(Operator("sum", inputs, {"Out": (name,)}, _sum_attrs(attrs)))
+        parts[name] = [(len(result) - 1, name)]
+
+    for op in ops:
+        for name in op.input_arg_names:
+            if name in parts:
+                close(name)
+        renamed: dict[str, tuple[str, ...]] = dict(op.outputs)
+        for slot in sorted(op.outputs):
+            names = list(op.outputs[slot])
+            for i, name in enumerate(names):
+                if "@GRAD" not in name or name == EMPTY or name in op.input_arg_names:
+                    continue
+                written = parts.setdefault(name, [])
+                if len(written) == 1 and written[0][1] == name:
+                    at, first = written[0][0], fresh(name)
+                    written[0] = (at, first)
+                    if at < len(result):
+                        _rename_from(result, at, name, first)
+                    else:
+                        renamed = _renamed(renamed, name, first)
+                        names = [first if n == name and k < i else n for k, n in enumerate(names)]
+                if written:
+                    names[i] = fresh(name)
+                written.append((len(result), names[i]))
+            renamed[slot] = tuple(names)
+        result.append(op.replaced(outputs=renamed))
+    for name in list(parts):
+        close(name)
+    return result
+
+
+def _sum_attrs(attrs: dict[str, Any]) -> dict[str, Any]:
+    return {**ROWS["sum"].defaults, **attrs}
+
+
+def _rename_from(ops: list[Operator], start: int, old: str, new: str) -> None:
+    for i in range(start, len(ops)):
+        if old in ops[i].input_arg_names or old in ops[i].output_arg_names:
+            ops[i] = ops[i].renamed({old: new})
+
+
+def _renamed(part: Mapping[str, tuple[str, ...]], old: str, new: str) -> dict[str, tuple[str, ...]]:
+    return {slot: tuple(new if n == old else n for n in names) for slot, names in part.items()}
+
+
+def without_stopped(
+    ops: Sequence[Operator], stopped: set[str], wanted: Collection[str]
+) -> list[Operator]:
+    """Drop operators that only spread gradients nobody has; fill with zeros those that are still read."""
+    kept: list[Operator] = []
+    stopped = set(stopped)
+    for op in ops:
+        grads = [n for n in op.input_arg_names if "@GRAD" in n]
+        outputs = [n for n in op.output_arg_names if n != EMPTY]
+        if all(n in stopped for n in outputs):
+            continue
+        if grads and all(n in stopped for n in grads):
+            stopped |= set(outputs) - set(wanted)
+            continue
+        for name in grads:
+            if name in stopped:
+                zeros = {"X": (name.partition("@GRAD")[0],)}
+                attrs = {**ROWS["fill_zeros_like"].defaults, "op_role": OpRole.Backward}
+                kept.append(Operator("fill_zeros_like", zeros, {"Out": (name,)}, attrs, op.site))
+        kept.append(op)
+    return kept
+
+
+def rename_taken(
+    ops: Sequence[Operator], taken: Collection[str], renames: Mapping[str, str]
+) -> tuple[list[Operator], dict[str, str]]:
+    """Give new names to gradients whose names an earlier backward already took."""
+    names = dict(renames)
+    result = []
+    for op in ops:
+        inputs = {s: tuple(names.get(n, n) for n in args) for s, args in op.inputs.items()}
+        outputs: dict[str, tuple[str, ...]] = {}
+        for slot, args in op.outputs.items():
+            for n in args:
+                if "@GRAD" in n and n in taken:
+                    names[n] = unique_name.generate(n)
+            outputs[slot] = tuple(names.get(n, n) for n in args)
+        result.append(op.replaced(inputs=inputs, outputs=outputs))
+    return result, names
+
+
+# -- writing them down -------------------------------------------------------------------------
+def append_declared(
+    block: Block, ops: Sequence[Operator], origin: Mapping[str, str], callbacks: Sequence[Callback]
+) -> None:
+    """Append the operators, declare what they write, and infer shapes; readers of nothing are dropped."""
+    for op in ops:
+        grads = [n for n in op.input_arg_names if "@GRAD" in n]
+        if grads and not any(block._has_var_recursive(n) for n in grads):
+            continue
+        for name in op.output_arg_names:
+            if name != EMPTY and not block._has_var_recursive(name):
+                block.create_var(name=name)
+        block.append(op)
+        _infer(block, op)
+        for name in op.output_arg_names:
+            if name != EMPTY:
+                block._var_recursive(name).op = op
+        for callback in callbacks:
+            callback(block, op, origin)
+
+
+def _infer(block: Block, op: Operator) -> None:
+    row = ROWS.get(op.type)
+    if row is not None and row.infer is not None:
+        row.infer(op, block)
+
+
+def _append_ones(block: Block, target: str, callbacks: Sequence[Callback]) -> None:
+    var = block._var_recursive(target)
+    grad = block.create_var(name=grad_name(target), shape=var.shape, dtype=var.dtype)
+    role = OpRole.Backward | OpRole.Loss
+    attrs = {"shape": var.shape, "value": 1.0, "dtype": int(var.dtype or 5), "force_cpu": False}
+    kind = "fill_constant"
+    outputs = {"Out": (grad.name,)}
+    if any(n < 0 for n in var.shape):
+        kind, attrs = "fill_any_like", {"value": 1.0, "dtype": int(var.dtype or 5)}
+        op = Operator(kind, {"X": (target,)}, outputs, {**attrs, "op_role": role})
+    else:
+        op = Operator(kind, {}, outputs, {**attrs, "op_role": role})
+    grad.op = block.append(op)
+    for callback in callbacks:
+        callback(block, op, {grad.name: target})
+
+
+def mark_loss(block: Block, name: str) -> None:
+    """Give the operator that computes the loss its role.
+
+    Raises:
+        ProgramError: no operator writes this variable.
+    """
+    for index in range(len(block.ops) - 1, -1, -1):
+        op = block.ops[index]
+        if name in op.output_arg_names:
+            block.put(index, op.with_attrs(op_role=op.role | OpRole.Loss))
+            return
+    raise ProgramError(
+        f"no operator of block {block.idx} computes the loss {name!r}",
+        block=block.idx,
+        hint="call minimize under the program_guard of the program that holds the loss",
+    )
+
+
+def set_role_vars(block: Block, pairs: Sequence[tuple[str, str]]) -> None:
+    """Note on the last writer of each gradient which parameter it belongs to."""
+    last = {n: i for i, op in enumerate(block.ops) for n in op.output_arg_names}
+    for param, grad in pairs:
+        index = last.get(grad)
+        if index is None:
+            continue
+        op = block.ops[index]
+        if op.role & OpRole.Backward:
+            block.put(index, op.with_attrs(op_role_var=(param, grad, *op.role_var)))
+
+
+def _parameters(program: Program, wanted: Iterable[Variable | str] | None) -> list[Parameter]:
+    if wanted is None:
+        return [p for p in program.all_parameters() if p.trainable]
+    block = program.global_block()
+    found = [block._var_recursive(n) for n in _names(wanted, ordered=True)]
+    for var in found:
+        if not isinstance(var, Parameter):
+            raise InvalidArgument(f"{var.name!r} in parameter_list is not a parameter")
+    return [p for p in found if isinstance(p, Parameter)]
+
+
+def _forward_names(path: Sequence[Operator], inputs: Collection[str]) -> list[str]:
+    names = dict.fromkeys(inputs)
+    for op in path:
+        names.update(
+            dict.fromkeys(n for n in op.input_arg_names + op.output_arg_names if n != EMPTY)
+        )
+    return list(names)
+
+
+def _names(given: Iterable[Variable | str] | None, ordered: bool = False) -> list[str]:
+    return [v if isinstance(v, str) else v.name for v in given or ()]
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,255 @@
+"""Blocks: an ordered list of operators over a table of variables, edited only through the methods here."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from bireme.errors import InvalidArgument, UnknownName
+
+
+from .operator import Operator, Site, freeze_attr
+from .schema import nearest, schema_of
+from .variable import Parameter, Variable
+
+if TYPE_CHECKING:
+    from .program import Program
+
+Slots = Mapping[str, Any]
+
+
+class Block:
+    """Operators and variables of one scope level. Owned by one program."""
+
+    def __init__(self, program: "Program", idx: int, parent_idx: int = -1) -> None:
+        self.program = program
+        self.idx = idx
+        self.parent_idx = parent_idx
+        self.forward_block_idx = -1
+        self.vars: dict[str, Variable] = {}
+        self.ops: list[Operator] = []
+
+    @property
+    def parent(self) -> "Block | None":
+        return None if self.parent_idx < 0 else self.program.block(self.parent_idx)
+
+    # -- variables -------------------------------------------------------------------------
+    def create_var(self, *args: Any, **kwargs: Any) -> Variable:
+        """Declare a variable; the arguments are those of `Variable`."""
+        return self._own(Variable(self, *args, **kwargs))
+
+    def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
+        """Declare a parameter in the global block, and its initial value where `initializer` is given."""
+        initializer = kwargs.pop("initializer", None)
+        home = self.program.global_block()
+        param = Parameter(home, *args, **kwargs)
+        home._own(param)
+        if initializer is not None:
+            initializer(param, home)
+        return param
+
+    def _own(self, var: Any) -> Any:
+        self.vars[var.name] = var
+        self.program.touch()
+        return var
+
+    def copy_var(self, var: Variable) -> Variable:
+        """A variable like `var`, of the same class, owned by this block."""
+        return self._own_copy(var, type(var))
+
+    def _own_copy(self, var: Variable, cls: type[Variable]) -> Variable:
+        copy: Variable = cls(self, **var.fields())
+        self._own(copy)
+        return copy
+
+    def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
+        """A plain variable like `var`; persistable unless told to keep what `var` says."""
+        fields = Variable.fields(var)
+        if force_persistable:
+            fields["persistable"] = True
+        copy: Variable = self._own(Variable(self, **fields))
+        return copy
+
+    def has_var(self, name: str) -> bool:
+        return name in self.vars
+
+    def var(self, name: str) -> Variable:
+        """The variable of this very block.
+
+        Raises:
+            UnknownName: the block has no such variable.
+        """
+        found = self.vars.get(name)
+        if found is None:
+            raise UnknownName(
+                f"variable {name!r} is not in block {self.idx}", hint=nearest(name, self.vars)
+            )
+        return found
+
+    def ancestors(self) -> "Iterator[Block]":
+        """This block, its parent, and so on to the global block."""
+        block: Block | None = self
+        while block is not None:
+            yield block
+            block = block.parent
+
+    def _find_var_recursive(self, name: str) -> Variable | None:
+        for block in self.ancestors():
+            found = block.vars.get(name)
+            if found is not None:
+                return found
+        return None
+
+    def _var_recursive(self, name: str) -> Variable:
+        found = self._find_var_recursive(name)
+        if found is None:
+            known = [n for block in self.ancestors() for n in block.vars]
+            raise UnknownName(f"variable {name!r} is not in the program", hint=nearest(name, known))
+        return found
+
+    def _has_var_recursive(self, name: str) -> bool:
+        return self._find_var_recursive(name) is not None
+
+    def _remove_var(self, name: str) -> None:
+        del self.vars[name]
+        self.program.touch()
+
+    def _rename_var(self, old: str, new: str) -> Variable:
+        """Rename a variable here and in every operator of this block; it keeps its identity."""
+        var = self.vars[old]
+        var.name = new
+        self.vars = {(new if name == old else name): v for name, v in self.vars.items()}
+        names = {old: new}
+        self.ops = [
+            op.renamed(names)
+            if old in op.input_arg_names or old in op.output_arg_names or old in op.role_var
+            else op
+            for op in self.ops
+        ]
+        self.program.touch()
+        return var
+
+    def all_parameters(self) -> list[Parameter]:
+        return list(self.iter_parameters())
+
+    def iter_parameters(self) -> Iterator[Parameter]:
+        return (v for v in self.vars.values() if isinstance(v, Parameter))
+
+    # -- operators -------------------------------------------------------------------------
+    def append_op(
+        self,
+        type: str | None = None,
+        inputs: Slots | None = None,
+        outputs: Slots | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        stop_gradient: bool = False,
+    ) -> Operator:
+        """Build an operator, fill its defaults, run its shape rule, and put it at the end."""
+        return self._insert_op(
+            len(self.ops), type=type, inputs=inputs, outputs=outputs, attrs=attrs
+        )
+
+    def _prepend_op(self, **kwargs: Any) -> Operator:
+        return self._insert_op(0, **kwargs)
+
+    def _insert_op(
+        self,
+        index: int,
+        type: str | None = None,
+        inputs: Slots | None = None,
+        outputs: Slots | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        stop_gradient: bool = False,
+    ) -> Operator:
+        if type is None:
+            raise InvalidArgument("an operator needs a type", hint="append_op(type='relu', ...)")
+        schema = schema_of(type)
+        op = Operator(
+            type,
+            _slots(inputs, schema.inputs),
+            _slots(outputs, schema.outputs),
+            {**schema.defaults, **self.program.role_attrs(), **_given(attrs)},
+            _user_site(),
+        )
+        if schema.infer is not None:
+            schema.infer(op, self)
+        self.insert(index, op)
+        for name in op.output_arg_names:
+            var = self.vars.get(name)
+            if var is not None and var.op is None:
+                var.op = op
+        return op
+
+    def append(self, op: Operator) -> Operator:
+        """Put a ready operator at the end, as it is."""
+        return self.insert(len(self.ops), op)
+
+    def insert(self, index: int, op: Operator) -> Operator:
+        """Put a ready operator before position `index`, as it is."""
+        self.ops.insert(index, op)
+        self.program.touch()
+        return op
+
+    def put(self, index: int, op: Operator) -> Operator:
+        """Exchange the operator at `index`."""
+        self.ops[index] = op
+        self.program.touch()
+        return op
+
+    def set_ops(self, ops: Sequence[Operator]) -> None:
+        """Exchange all operators."""
+        self.ops = list(ops)
+        self.program.touch()
+
+    def _remove_op(self, index: int) -> None:
+        del self.ops[index]
+        self.program.touch()
+
+    def __str__(self) -> str:
+        from .text import print_block
+
+        return print_block(self)
+
+
+def names_of(value: Any) -> tuple[str, ...]:
+    """The names in an operator argument: a variable, a name, None, or a list of them."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, Variable):
+        return (value.name,)
+    if isinstance(value, list | tuple | set):
+        return tuple(n for item in value for n in names_of(item))
+    if isinstance(value, bytes):
+        return (value.decode(),)
+    raise InvalidArgument(
+        f"an operator argument must be a Variable or a name, got {type(value).__name__}",
+        hint="wrap numbers with layers.fill_constant or arrays with layers.assign",
+    )
+
+
+def _slots(given: Slots | None, declared: Any) -> dict[str, tuple[str, ...]]:
+    """All declared slots, empty where nothing was given; none at all when `given` is None."""
+    if given is None:
+        return {}
+    slots = {slot: names_of(given.get(slot)) for slot in declared}
+    for slot, value in given.items():
+        if slot not in slots:
+            slots[slot] = names_of(value)
+    return slots
+
+
+def _given(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {k: freeze_attr(v) for k, v in (attrs or {}).items() if v is not None}
+
+
+def _user_site() -> Site | None:
+    """The innermost source line outside this package."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if not frame.f_globals.get("__name__", "").startswith("bireme."):
+            code = frame.f_code
+            return Site(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back
+    return None

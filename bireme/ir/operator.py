@@ -1,0 +1,172 @@
+"""One operator: a record of names. It never changes, so programs may share it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .dtypes import OpRole
+
+Names = Mapping[str, tuple[str, ...]]
+ROLE_DEFAULTS: dict[str, Any] = {
+    "op_role": 0,
+    "op_role_var": (),
+    "op_namescope": "/",
+    "op_device": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRef:
+    """An attribute that names a block of the same program by its index."""
+
+    idx: int
+
+    def __repr__(self) -> str:
+        return f"block({self.idx})"
+
+
+class Site(NamedTuple):
+    """The user's source line that made an operator."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """`outputs = type(inputs, attrs)`; slots hold names, block-valued attributes hold `BlockRef`."""
+
+    type: str
+    inputs: Names = field(default_factory=dict)
+    outputs: Names = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    site: Site | None = None
+
+    # -- reading, with Fluid's accessors ---------------------------------------------------
+    def input(self, slot: str) -> list[str]:
+        return list(self.inputs.get(slot, ()))
+
+    def output(self, slot: str) -> list[str]:
+        return list(self.outputs.get(slot, ()))
+
+    @property
+    def input_names(self) -> list[str]:
+        return list(self.inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        return list(self.outputs)
+
+    @property
+    def input_arg_names(self) -> list[str]:
+        return [name for names in self.inputs.values() for name in names]
+
+    @property
+    def output_arg_names(self) -> list[str]:
+        return [name for names in self.outputs.values() for name in names]
+
+    def attr(self, name: str) -> Any:
+        value = self.attrs[name]
+        return list(value) if isinstance(value, tuple) else value
+
+    def has_attr(self, name: str) -> bool:
+        return name in self.attrs
+
+    @property
+    def attr_names(self) -> list[str]:
+        return list(self.attrs)
+
+    def all_attrs(self) -> dict[str, Any]:
+        return {name: self.attr(name) for name in self.attrs}
+
+    @property
+    def role(self) -> int:
+        return int(self.attrs.get("op_role", OpRole.Forward))
+
+    @property
+    def role_var(self) -> tuple[str, ...]:
+        return tuple(self.attrs.get("op_role_var", ()))
+
+    def block_refs(self) -> list[BlockRef]:
+        """Every block that an attribute names."""
+        found: list[BlockRef] = []
+        for value in self.attrs.values():
+            if isinstance(value, BlockRef):
+                found.append(value)
+            elif isinstance(value, tuple) and value and isinstance(value[0], BlockRef):
+                found.extend(value)
+        return found
+
+    # -- new operators from this one -------------------------------------------------------
+    def replaced(
+        self,
+        *,
+        type: str | None = None,
+        inputs: Mapping[str, Iterable[str]] | None = None,
+        outputs: Mapping[str, Iterable[str]] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> "Operator":
+        """This operator with whole parts exchanged."""
+        return Operator(
+            self.type if type is None else type,
+            self.inputs if inputs is None else freeze(inputs),
+            self.outputs if outputs is None else freeze(outputs),
+            self.attrs if attrs is None else dict(attrs),
+            self.site,
+        )
+
+    def with_attrs(self, changes: Mapping[str, Any] | None = None, **more: Any) -> "Operator":
+        """This operator with some attributes set."""
+        new = {**(changes or {}), **more}
+        return self.replaced(attrs={**self.attrs, **{k: freeze_attr(v) for k, v in new.items()}})
+
+    def renamed(self, names: Mapping[str, str]) -> "Operator":
+        """This operator with variables renamed, in slots and in `op_role_var`."""
+
+        def new(part: Names) -> dict[str, tuple[str, ...]]:
+            return {slot: tuple(names.get(n, n) for n in args) for slot, args in part.items()}
+
+        attrs = dict(self.attrs)
+        if attrs.get("op_role_var"):
+            attrs["op_role_var"] = tuple(names.get(n, n) for n in attrs["op_role_var"])
+        return Operator(self.type, new(self.inputs), new(self.outputs), attrs, self.site)
+
+    # -- meaning ---------------------------------------------------------------------------
+    def __eq__(self, other: object) -> bool:
+        """Equal in meaning: the source line does not count."""
+        return isinstance(other, Operator) and self._meaning() == other._meaning()
+
+    def __hash__(self) -> int:
+        return hash((self.type, tuple(self.input_arg_names), tuple(self.output_arg_names)))
+
+    def _meaning(self) -> tuple[Any, ...]:
+        plain = {name: _plain(value) for name, value in self.attrs.items()}
+        return (self.type, dict(self.inputs), dict(self.outputs), {**_PLAIN_DEFAULTS, **plain})
+
+    def __str__(self) -> str:
+        from .text import print_operator
+
+        return print_operator(self)
+
+    __repr__ = __str__
+
+
+def freeze(part: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    """Slots with their argument names as tuples."""
+    return {slot: tuple(names) for slot, names in part.items()}
+
+
+def freeze_attr(value: Any) -> Any:
+    """An attribute as operators hold it: lists become tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+_PLAIN_DEFAULTS = {name: _plain(value) for name, value in ROLE_DEFAULTS.items()}

@@ -1,0 +1,55 @@
+"""Names that nobody else in the program has; the module scripts know as `fluid.unique_name`."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+EMPTY = "@EMPTY@"
+GRAD_SUFFIX = "@GRAD"
+
+
+def grad_name(name: str) -> str:
+    """The name of the gradient of variable `name`."""
+    return name + GRAD_SUFFIX
+
+
+class UniqueNameGenerator:
+    """Counts per key; `prefix` goes before every name."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+        self.ids: defaultdict[str, int] = defaultdict(int)
+
+    def __call__(self, key: str) -> str:
+        number = self.ids[key]
+        self.ids[key] += 1
+        return f"{self.prefix}{key}_{number}"
+
+
+_generator = UniqueNameGenerator()
+
+
+def generate(key: str) -> str:
+    """`key_0`, `key_1`, ...: the next name for this key."""
+    return _generator(key)
+
+
+def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenerator:
+    """Install a generator (a fresh one by default) and return the one that was in use."""
+    global _generator
+    old, _generator = _generator, new_generator or UniqueNameGenerator()
+    return old
+
+
+@contextmanager
+def guard(new_generator: str | bytes | UniqueNameGenerator | None = None) -> Iterator[None]:
+    """Names inside the block count from zero again, with an optional prefix."""
+    if isinstance(new_generator, bytes):
+        new_generator = new_generator.decode()
+    if isinstance(new_generator, str):
+        new_generator = UniqueNameGenerator(new_generator)
+    old = switch(new_generator)
+    try:
+        yield
+    finally:
+        switch(old)

@@ -1,0 +1,169 @@
+"""Variables: what a name stands for. A variable belongs to one block; every edit is an edit of its program."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from . import unique_name
+from .dtypes import VarType, numpy_name, to_dtype
+
+if TYPE_CHECKING:
+    from .block import Block
+    from .operator import Operator
+
+T = TypeVar("T")
+
+
+class Edited(Generic[T]):
+    """A field whose assignment bumps the program's version."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._slot = "_" + name
+
+    @overload
+    def __get__(self, obj: None, owner: type) -> "Edited[T]": ...
+    @overload
+    def __get__(self, obj: "Variable", owner: type) -> T: ...
+    def __get__(self, obj: "Variable | None", owner: type) -> "T | Edited[T]":
+        if obj is None:
+            return self
+        value: T = obj.__dict__[self._slot]
+        return value
+
+    def __set__(self, obj: "Variable", value: T) -> None:
+        obj.__dict__[self._slot] = value
+        obj.block.program.touch()
+
+
+class Variable:
+    """A named value of a block.
+
+    `shape` is a tuple with -1 for the batch, `dtype` an element type, `type` the kind
+    (LOD_TENSOR, SELECTED_ROWS, ...), `lod_level` the depth of its sequence structure.
+    """
+
+    shape = Edited[tuple[int, ...]]()
+    dtype = Edited[VarType | None]()
+    type = Edited[VarType]()
+    lod_level = Edited[int]()
+    persistable = Edited[bool]()
+    stop_gradient = Edited[bool]()
+    is_data = Edited[bool]()
+
+    def __init__(
+        self,
+        block: "Block",
+        type: VarType = VarType.LOD_TENSOR,
+        name: str | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: Any = None,
+        lod_level: int | None = None,
+        capacity: int | None = None,
+        persistable: bool | None = None,
+        error_clip: Any = None,
+        stop_gradient: bool = False,
+        is_data: bool = False,
+        need_check_feed: bool = False,
+        belong_to_optimizer: bool = False,
+        **extra: Any,
+    ) -> None:
+        self.block = block
+        self.name = unique_name.generate("_generated_var") if name is None else name
+        self.error_clip = error_clip
+        self.capacity = capacity
+        self.need_check_feed = need_check_feed
+        self.belong_to_optimizer = belong_to_optimizer
+        self.op: Operator | None = None
+        d = self.__dict__
+        d["_shape"] = () if shape is None else tuple(int(n) for n in shape)
+        d["_dtype"] = None if dtype is None else to_dtype(dtype)
+        d["_type"] = VarType(type)
+        d["_lod_level"] = lod_level or 0
+        d["_persistable"] = bool(persistable)
+        d["_stop_gradient"] = stop_gradient
+        d["_is_data"] = is_data
+
+    def fields(self) -> dict[str, Any]:
+        """What a copy of this variable in another block needs, as arguments of `create_var`."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "shape": self.shape,
+            "dtype": self.dtype,
+            "lod_level": self.lod_level,
+            "persistable": self.persistable,
+            "stop_gradient": self.stop_gradient,
+            "is_data": self.is_data,
+            "need_check_feed": self.need_check_feed,
+            "error_clip": self.error_clip,
+            "belong_to_optimizer": self.belong_to_optimizer,
+        }
+
+    def assume(self, other: "Variable") -> None:
+        """Become like `other` in everything but identity and owner."""
+        self.__dict__.update({k: v for k, v in other.__dict__.items() if k != "block"})
+        self.block.program.touch()
+
+    def astype(self, dtype: Any) -> "Variable":
+        """A `cast` of this variable, appended to the current block."""
+        from bireme.layers import cast
+
+        result: Variable = cast(self, dtype)
+        return result
+
+    def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        from .text import print_variable
+
+        return print_variable(self)
+
+    __repr__ = __str__
+
+    @property
+    def grad_name(self) -> str:
+        return unique_name.grad_name(self.name)
+
+    @property
+    def numpy_dtype(self) -> str:
+        """The NumPy name of the element type."""
+        return numpy_name(self.dtype if self.dtype is not None else VarType.FP32)
+
+
+class Parameter(Variable):
+    """A persistable variable that an optimizer may update."""
+
+    def __init__(
+        self,
+        block: "Block",
+        shape: Sequence[int],
+        dtype: Any,
+        type: VarType = VarType.LOD_TENSOR,
+        *,
+        trainable: bool = True,
+        optimize_attr: dict[str, Any] | None = None,
+        regularizer: Any = None,
+        gradient_clip_attr: Any = None,
+        do_model_average: Any = None,
+        is_distributed: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("persistable", True)
+        super().__init__(block, type=type, shape=shape, dtype=dtype, **kwargs)
+        self.trainable = trainable
+        self.optimize_attr = {"learning_rate": 1.0} if optimize_attr is None else optimize_attr
+        self.regularizer = regularizer
+        self.gradient_clip_attr = gradient_clip_attr
+        self.do_model_average = do_model_average
+        self.is_distributed = is_distributed
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            **super().fields(),
+            "trainable": self.trainable,
+            "optimize_attr": self.optimize_attr,
+            "regularizer": self.regularizer,
+            "gradient_clip_attr": self.gradient_clip_attr,
+            "do_model_average": self.do_model_average,
+            "is_distributed": self.is_distributed,
+        }

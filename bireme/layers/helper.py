@@ -1,0 +1,218 @@
+"""What every layer needs: unique names, parameters with their initial values, temporaries, bias and activation."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bireme.errors import InvalidArgument
+from bireme.ir import (
+    Operator,
+    Parameter,
+    Program,
+    Variable,
+    VarType,
+    default_main_program,
+    default_startup_program,
+    to_dtype,
+    unique_name,
+)
+from bireme.param_attr import ParamAttr, WeightNormParamAttr
+
+_FLOATS = (VarType.FP16, VarType.FP32, VarType.FP64)
+
+
+class LayerHelper:
+    """One call of a layer: `kwargs` are the layer's arguments (`LayerHelper("fc", **locals())`)."""
+
+    def __init__(self, layer_type: str, **kwargs: Any) -> None:
+        self.layer_type = layer_type
+        self.kwargs = kwargs
+        self.name: str = kwargs.get("name") or unique_name.generate(layer_type)
+
+    @property
+    def main_program(self) -> Program:
+        return default_main_program()
+
+    @property
+    def startup_program(self) -> Program:
+        return default_startup_program()
+
+    def append_op(self, *args: Any, **kwargs: Any) -> Operator:
+        return self.main_program.current_block().append_op(*args, **kwargs)
+
+    # -- arguments -------------------------------------------------------------------------
+    def multiple_input(self, input_param_name: str = "input") -> list[Variable]:
+        given = self.kwargs.get(input_param_name, [])
+        return list(given) if isinstance(given, list | tuple) else [given]
+
+    def input(self, input_param_name: str = "input") -> Variable:
+        given = self.multiple_input(input_param_name)
+        if len(given) != 1:
+            raise InvalidArgument(
+                f"{self.layer_type} takes one {input_param_name}, got {len(given)}"
+            )
+        return given[0]
+
+    @property
+    def param_attr(self) -> Any:
+        return ParamAttr._to_attr(self.kwargs.get("param_attr"))
+
+    @property
+    def bias_attr(self) -> Any:
+        return ParamAttr._to_attr(self.kwargs.get("bias_attr"))
+
+    def multiple_param_attr(self, length: int) -> list[Any]:
+        attr = self.param_attr
+        attrs = attr if isinstance(attr, list) else [attr]
+        if len(attrs) not in (1, length):
+            raise InvalidArgument(
+                f"{self.layer_type} has {length} inputs but {len(attrs)} parameter attributes",
+                hint="give one attribute for all, or one for each",
+            )
+        return attrs if len(attrs) == length else [copy.copy(attrs[0]) for _ in range(length)]
+
+    def iter_inputs_and_params(
+        self, input_param_name: str = "input"
+    ) -> Iterator[tuple[Variable, Any]]:
+        inputs = self.multiple_input(input_param_name)
+        yield from zip(inputs, self.multiple_param_attr(len(inputs)), strict=True)
+
+    def input_dtype(self, input_param_name: str = "input") -> Any:
+        dtypes = {v.dtype for v in self.multiple_input(input_param_name)}
+        if len(dtypes) != 1:
+            raise InvalidArgument(
+                f"{self.layer_type} needs inputs of one dtype, got {sorted(map(str, dtypes))}",
+                hint="use layers.cast",
+            )
+        return dtypes.pop()
+
+    # -- variables -------------------------------------------------------------------------
+    def create_parameter(
+        self,
+        attr: Any,
+        shape: Sequence[int],
+        dtype: Any = None,
+        is_bias: bool = False,
+        default_initializer: Any = None,
+        stop_gradient: bool = False,
+        type: VarType = VarType.LOD_TENSOR,
+    ) -> Any:
+        """A parameter of the main program and its initialiser in the startup program; None if `attr` is False.
+
+        A parameter of that name that already exists is shared, and must have the same shape.
+        """
+        if attr is False:
+            return None
+        attr = copy.copy(attr) if attr is not None else ParamAttr()
+        dtype = to_dtype("float32" if dtype is None else dtype)
+        if attr.initializer is None:
+            attr.initializer = default_initializer or self._initializer(is_bias, dtype)
+        if attr.name is None:
+            attr.name = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
+        if isinstance(attr, WeightNormParamAttr):
+            from .weight_norm import create_weight_normalized
+
+            return create_weight_normalized(self, attr, shape, dtype)
+        return self.declare_parameter(attr, shape, dtype, stop_gradient=stop_gradient, type=type)
+
+    def declare_parameter(
+        self, attr: ParamAttr, shape: Sequence[int], dtype: Any, **kwargs: Any
+    ) -> Parameter:
+        """The parameter that a complete `attr` describes, in both programs."""
+        shape = tuple(int(n) for n in shape)
+        main = self.main_program.global_block()
+        known = main.vars.get(attr.name or "")
+        if isinstance(known, Parameter):
+            if known.shape != shape:
+                raise InvalidArgument(
+                    f"parameter {attr.name!r} has shape {list(known.shape)}, cannot be shared "
+                    f"by a layer that needs {list(shape)}",
+                    hint="give the second layer another ParamAttr name",
+                )
+            if self.startup_program.global_block().has_var(known.name):
+                return known
+        startup = self.startup_program.global_block()
+        startup.create_parameter(dtype=dtype, shape=shape, **attr._to_kwargs(True), **kwargs)
+        if isinstance(known, Parameter):
+            return known
+        return main.create_parameter(dtype=dtype, shape=shape, **attr._to_kwargs(), **kwargs)
+
+    def create_variable_for_type_inference(
+        self, dtype: Any = None, stop_gradient: bool = False
+    ) -> Variable:
+        """A temporary whose shape the next operator's rule will set."""
+        return self.main_program.current_block().create_var(
+            name=unique_name.generate(f"{self.name}.tmp"), dtype=dtype, stop_gradient=stop_gradient
+        )
+
+    def create_variable(self, *args: Any, **kwargs: Any) -> Variable:
+        return self.main_program.current_block().create_var(*args, **kwargs)
+
+    def create_global_variable(
+        self, persistable: bool = False, *args: Any, **kwargs: Any
+    ) -> Variable:
+        kwargs.setdefault("name", unique_name.generate(f"{self.name}.tmp"))
+        block = self.main_program.global_block()
+        return block.create_var(*args, persistable=persistable, **kwargs)
+
+    def create_or_get_global_variable(
+        self, name: str, *args: Any, **kwargs: Any
+    ) -> tuple[Variable, bool]:
+        """The global variable of that name, and whether it was made now."""
+        block = self.main_program.global_block()
+        if block.has_var(name):
+            return block.var(name), False
+        return self.create_global_variable(*args, name=name, **kwargs), True
+
+    def set_variable_initializer(self, var: Variable, initializer: Any) -> None:
+        """Let the startup program initialise a variable that is no parameter."""
+        block = self.startup_program.global_block()
+        twin = block.create_var(
+            name=var.name, type=var.type, dtype=var.dtype, shape=var.shape, persistable=True
+        )
+        initializer(twin, block)
+
+    # -- what most layers end with ---------------------------------------------------------
+    def append_bias_op(
+        self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None
+    ) -> Variable:
+        """`input_var` plus a bias over the dimensions from `dim_start`; unchanged if there is no bias."""
+        attr = self.bias_attr
+        if attr is False:
+            return input_var
+        bias = self.create_parameter(
+            attr, input_var.shape[dim_start:dim_end], input_var.dtype, is_bias=True
+        )
+        out = self.create_variable_for_type_inference(input_var.dtype)
+        self.append_op(
+            type="elementwise_add",
+            inputs={"X": [input_var], "Y": [bias]},
+            outputs={"Out": [out]},
+            attrs={"axis": dim_start},
+        )
+        return out
+
+    def append_activation(self, input_var: Variable) -> Variable:
+        """The layer's `act` of `input_var`; unchanged if there is none."""
+        act = self.kwargs.get("act")
+        if act is None:
+            return input_var
+        attrs = {"type": act} if isinstance(act, str) else dict(act)
+        kind = attrs.pop("type", None)
+        if not isinstance(kind, str):
+            raise InvalidArgument(f"activation {act!r} has no type", hint="act='relu', for example")
+        out = self.create_variable_for_type_inference(input_var.dtype)
+        self.append_op(type=kind, inputs={"X": [input_var]}, outputs={"Out": [out]}, attrs=attrs)
+        return out
+
+    def _initializer(self, is_bias: bool, dtype: VarType) -> Any:
+        from bireme.initializer import Constant, Xavier
+
+        if is_bias:
+            return Constant(0.0)
+        if dtype not in _FLOATS:
+            raise InvalidArgument(
+                f"a {dtype} parameter of {self.layer_type} has no default initial value",
+                hint="give ParamAttr(initializer=...)",
+            )
+        return Xavier()

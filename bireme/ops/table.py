@@ -1,0 +1,390 @@
+"""The op table: one row per operator type, with its slots, attributes, shape rule, kernel and gradient rule.
+
+Slots and attribute defaults come from `signatures.json`; a family file adds what the operator computes:
+
+    @op("tanh", infer=same_as("X"), grad=GradOp(uses=("Out",)))
+    def tanh(xp, X, out=None):
+        return xp.tanh(X, out=out)
+
+    @op("tanh_grad")
+    def tanh_grad(xp, Out, dOut):
+        return dOut * (1 - Out * Out)
+
+A kernel's parameters are bound by name, once, when a program is compiled (see `Role`). It returns one value, or a
+tuple in the order of `returns`. Kernels know no scopes, no flags and no variable names.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from importlib.resources import files
+from typing import Any, NamedTuple, TypeVar
+
+from bireme.errors import InvalidArgument
+from bireme.ir import SCHEMAS, Block, Operator, Variable, grad_name
+
+Kernel = Callable[..., Any]
+F = TypeVar("F", bound=Kernel)
+
+
+class Slot(NamedTuple):
+    """A slot of an operator: `many` takes a list of variables, `hidden` is computed only for the gradient."""
+
+    name: str
+    many: bool = False
+    optional: bool = False
+    hidden: bool = False
+
+
+class Role(Enum):
+    """What a kernel parameter is bound to."""
+
+    XP = auto()  # the array namespace
+    INPUT = auto()  # value of the slot; a list where the slot takes many, None where absent
+    ATTR = auto()  # an attribute
+    OUT = auto()  # offered output buffers: None, an array, or a tuple in `returns` order
+    NEED = auto()  # frozenset of the output slots that exist in this operator
+    LOD = auto()  # LoD of an input slot: a tuple of int64 offset arrays, outermost first
+    KEY = auto()  # random key of the output variable
+    PLACE = auto()
+    OUT_SHAPE = auto()  # declared shape of the first output
+    OUT_DTYPE = auto()  # NumPy name of the declared dtype of the first output
+    CONTROL = auto()  # a context that can run sub-blocks
+
+
+_SPECIAL = {
+    "xp": Role.XP,
+    "out": Role.OUT,
+    "need": Role.NEED,
+    "key": Role.KEY,
+    "place": Role.PLACE,
+    "out_shape": Role.OUT_SHAPE,
+    "out_dtype": Role.OUT_DTYPE,
+    "control": Role.CONTROL,
+}
+
+
+class Parameter(NamedTuple):
+    """A kernel parameter: its Python name, what it is bound to, and the slot or attribute meant."""
+
+    name: str
+    role: Role
+    source: str
+
+
+class OpSpec(NamedTuple):
+    """An operator that a gradient rule asks for."""
+
+    type: str
+    inputs: Mapping[str, Iterable[str]]
+    outputs: Mapping[str, Iterable[str]]
+    attrs: Mapping[str, Any]
+
+
+GradRule = Callable[[Operator, Block], list[OpSpec]]
+LodRule = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class GradOp:
+    """The usual gradient rule: one operator that reads `uses` and the gradients of the outputs `of`.
+
+    `uses` are forward slots, inputs or outputs; `wrt` the input slots that get a gradient (default: all that
+    are not optional); `of` defaults to the outputs that are not hidden; `type` to `<forward>_grad`.
+    """
+
+    uses: tuple[str, ...] = ()
+    wrt: tuple[str, ...] | None = None
+    of: tuple[str, ...] | None = None
+    type: str | None = None
+
+    def slots(self, row: "Row") -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """`wrt` and `of` with their defaults filled in."""
+        wrt = self.wrt or tuple(s.name for s in row.in_slots.values() if not s.optional)
+        of = self.of or tuple(s.name for s in row.out_slots.values() if not s.hidden)
+        return wrt, of
+
+    def type_of(self, row: "Row") -> str:
+        return self.type or row.type + "_grad"
+
+    def __call__(self, op: Operator, block: Block) -> list[OpSpec]:
+        row = ROWS[op.type]
+        wrt, of = self.slots(row)
+        inputs = {s: op.input(s) if s in row.in_slots else op.output(s) for s in self.uses}
+        inputs.update({grad_name(s): [grad_name(n) for n in op.output(s)] for s in of})
+        outputs = {grad_name(s): [grad_name(n) for n in op.input(s)] for s in wrt}
+        return [OpSpec(self.type_of(row), inputs, outputs, op.attrs)]
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """Everything known about one operator type."""
+
+    type: str
+    in_slots: dict[str, Slot]
+    out_slots: dict[str, Slot]
+    attr_types: dict[str, str]
+    defaults: dict[str, Any]
+    rule: "Callable[[Infer], None] | None" = None
+    kernel: Kernel | None = None
+    returns: tuple[str, ...] = ()
+    grad: GradRule | None = None
+    lod: "str | None | LodRule" = ""
+    inplace: Mapping[str, str] = field(default_factory=dict)
+    effect: str = ""
+    control: bool = False
+    stateful: bool = False
+    variants: dict[str, Kernel] = field(default_factory=dict)
+    forward: "Row | None" = None
+
+    @property
+    def inputs(self) -> Iterable[str]:
+        return self.in_slots
+
+    @property
+    def outputs(self) -> Iterable[str]:
+        return self.out_slots
+
+    @property
+    def infer(self) -> Callable[[Operator, Block], None] | None:
+        return None if self.rule is None else self._infer
+
+    def _infer(self, op: Operator, block: Block) -> None:
+        assert self.rule is not None
+        try:
+            self.rule(Infer(op, block))
+        except InvalidArgument as error:
+            if error.where is None:
+                shapes = ", ".join(_described(block, n) for n in op.input_arg_names)
+                error.where = f"op: {op}\n  with {shapes}" + (
+                    f"\n  at {op.site}" if op.site else ""
+                )
+            raise
+
+    def parameters(self, kernel: Kernel) -> list[Parameter]:
+        """How each parameter of a kernel of this row is bound.
+
+        Raises:
+            TypeError: a parameter is neither a slot, an attribute, nor one of the special names.
+        """
+        return [self._parameter(name) for name in inspect.signature(kernel).parameters]
+
+    def _parameter(self, name: str) -> Parameter:
+        if name in self.in_slots:
+            return Parameter(name, Role.INPUT, name)
+        if name in _SPECIAL:
+            return Parameter(name, _SPECIAL[name], name)
+        if name[0] == "d" and grad_name(name[1:]) in self.in_slots:
+            return Parameter(name, Role.INPUT, grad_name(name[1:]))
+        if name.endswith("_lod") and name[:-4] in self.in_slots:
+            return Parameter(name, Role.LOD, name[:-4])
+        if name in self.defaults or self.forward is None or name in self.forward.defaults:
+            return Parameter(name, Role.ATTR, name)
+        raise TypeError(f"kernel of {self.type!r} has a parameter {name!r} that nothing provides")
+
+    def default_of(self, attr: str) -> Any:
+        """The default of an attribute; gradient rows look at their forward row."""
+        if attr in self.defaults or self.forward is None:
+            return self.defaults.get(attr)
+        return self.forward.defaults.get(attr)
+
+
+class Infer:
+    """What a shape rule sees: the operator's input variables, and a way to describe its outputs."""
+
+    __slots__ = ("block", "op")
+
+    def __init__(self, op: Operator, block: Block) -> None:
+        self.op = op
+        self.block = block
+
+    def inputs(self, slot: str) -> list[Variable]:
+        return [self.block._var_recursive(n) for n in self.op.inputs.get(slot, ())]
+
+    def input(self, slot: str) -> Variable | None:
+        names = self.op.inputs.get(slot)
+        return self.block._var_recursive(names[0]) if names else None
+
+    def x(self, slot: str = "X") -> Variable:
+        """The first variable of a slot that must not be empty."""
+        found = self.input(slot)
+        if found is None:
+            raise InvalidArgument(f"operator {self.op.type!r} needs input {slot!r}")
+        return found
+
+    def attr(self, name: str) -> Any:
+        return self.op.attrs.get(name, ROWS[self.op.type].default_of(name))
+
+    def outputs(self, slot: str) -> list[Variable]:
+        found = (self.block._find_var_recursive(n) for n in self.op.outputs.get(slot, ()))
+        return [v for v in found if v is not None]
+
+    def set(
+        self,
+        slot: str,
+        shape: Iterable[int] | None = None,
+        dtype: Any = None,
+        *,
+        lod_level: int | None = None,
+        type: Any = None,
+        index: int = 0,
+        like: Variable | None = None,
+    ) -> None:
+        """Describe output `index` of a slot; an absent output is skipped. `like` fills what is not given."""
+        names = self.op.outputs.get(slot, ())
+        var = self.block._find_var_recursive(names[index]) if index < len(names) else None
+        if var is None:
+            return
+        if like is not None:
+            shape = like.shape if shape is None else shape
+            dtype = like.dtype if dtype is None else dtype
+            lod_level = like.lod_level if lod_level is None else lod_level
+        d = var.__dict__
+        if shape is not None:
+            d["_shape"] = tuple(int(n) for n in shape)
+        if dtype is not None:
+            d["_dtype"] = dtype
+        if lod_level is not None:
+            d["_lod_level"] = lod_level
+        if type is not None:
+            d["_type"] = type
+        self.block.program.touch()
+
+
+ROWS: dict[str, Row] = {}
+_SIGNATURES: dict[str, Any] = json.loads(
+    (files(__package__) / "signatures.json").read_text("utf-8")
+)
+
+
+def op(
+    type: str,
+    *,
+    infer: Callable[[Infer], None] | None = None,
+    grad: GradRule | None = None,
+    returns: str = "",
+    lod: str | None | LodRule = "",
+    inplace: Mapping[str, str] | None = None,
+    control: bool = False,
+    stateful: bool = False,
+    ins: Mapping[str, str] | None = None,
+    outs: Mapping[str, str] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> Callable[[F], F]:
+    """Register the kernel of an operator type, and its row where that does not stand yet.
+
+    `returns` lists the output slots in the order of the returned tuple; `lod` says how the outputs get their
+    LoD (`""`: from the first input; a slot name; None: they have none; or a function); `inplace` maps an
+    output slot to the input slot whose memory it may take. `ins`, `outs` and `attrs` describe operators that
+    `signatures.json` does not have. A `stateful` kernel is never folded or skipped.
+    """
+
+    def register(kernel: F) -> F:
+        row = declare(type, infer=infer, grad=grad, ins=ins, outs=outs, attrs=attrs)
+        row.kernel = kernel
+        row.returns = tuple(returns.split()) or _default_returns(row)
+        row.lod, row.control, row.stateful = lod, control, stateful
+        row.inplace = inplace or {}
+        row.parameters(kernel)
+        return kernel
+
+    return register
+
+
+def selected_rows(type: str, slot: str) -> Callable[[F], F]:
+    """Register the kernel that runs where the variable in `slot` is SELECTED_ROWS."""
+
+    def register(kernel: F) -> F:
+        ROWS[type].variants[slot] = kernel
+        return kernel
+
+    return register
+
+
+def declare(
+    type: str,
+    *,
+    infer: Callable[[Infer], None] | None = None,
+    grad: GradRule | None = None,
+    ins: Mapping[str, str] | None = None,
+    outs: Mapping[str, str] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    effect: str = "",
+) -> Row:
+    """The row of a type, made if need be; a row with an `effect` is run by the provider it names."""
+    row = ROWS.get(type)
+    if row is None:
+        known = _SIGNATURES.get(type, {"in": {}, "out": {}, "attrs": {}})
+        given = {k: ("", v) for k, v in (attrs or {}).items()}
+        types = {**known["attrs"], **given}
+        row = _add(
+            Row(
+                type,
+                _slots(known["in"] if ins is None else ins),
+                _slots(known["out"] if outs is None else outs),
+                {k: v[0] for k, v in types.items()},
+                {k: _default(v[1]) for k, v in types.items() if v[1] is not None},
+            )
+        )
+    if infer is not None:
+        row.rule = infer
+    row.effect = effect or row.effect
+    if grad is not None:
+        row.grad = grad
+        if isinstance(grad, GradOp):
+            _declare_gradient(row, grad)
+    return row
+
+
+def signatures() -> Mapping[str, Any]:
+    """Every operator signature that is known, built or not."""
+    return _SIGNATURES
+
+
+def _declare_gradient(row: Row, rule: GradOp) -> None:
+    wrt, of = rule.slots(row)
+    every = {**row.in_slots, **row.out_slots}
+    ins = {s: every[s] for s in rule.uses}
+    ins.update({grad_name(s): every[s]._replace(name=grad_name(s)) for s in of})
+    outs = {grad_name(s): every[s]._replace(name=grad_name(s)) for s in wrt}
+    kind = rule.type_of(row)
+    if kind not in ROWS:
+        _add(Row(kind, ins, outs, row.attr_types, {}, rule=gradient_shapes, forward=row))
+
+
+def gradient_shapes(ctx: Infer) -> None:
+    """A gradient looks like the variable it is a gradient of."""
+    for slot, names in ctx.op.outputs.items():
+        for i, name in enumerate(names):
+            origin = ctx.block._find_var_recursive(name.partition("@GRAD")[0])
+            if origin is not None:
+                ctx.set(slot, like=origin, index=i)
+
+
+def _add(row: Row) -> Row:
+    ROWS[row.type] = SCHEMAS[row.type] = row
+    return row
+
+
+def _slots(part: Mapping[str, str]) -> dict[str, Slot]:
+    return {
+        name: Slot(name, "*" in marks, "?" in marks, "~" in marks) for name, marks in part.items()
+    }
+
+
+def _default(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _default_returns(row: Row) -> tuple[str, ...]:
+    shown = tuple(s.name for s in row.out_slots.values() if not s.hidden)
+    if len(shown) > 1 and row.forward is None:
+        raise TypeError(f"operator {row.type!r} has outputs {shown}: say returns='...'")
+    return shown
+
+
+def _described(block: Block, name: str) -> str:
+    var = block._find_var_recursive(name)
+    return f"{name}: ?" if var is None else f"{name}: {var.numpy_dtype}{list(var.shape)}"
