@@ -1,0 +1,191 @@
+"""Operators that draw random numbers. Which numbers is the key's business: kernels here only ask for a distribution.
+
+A `key` names seed, variable and position, so a slice of a parameter draws what the whole would have at its place.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bireme.ir import VarType, numpy_name
+from bireme.runtime.arrays import Array, to_host
+from bireme.runtime.random import Key
+
+from .table import Infer, op
+
+
+def _shape_rule(ctx: Infer) -> None:
+    """Out has the attribute's shape; where the shape is a tensor, only its rank is known."""
+    shape = list(ctx.attr("shape") or ())
+    tensor = ctx.input("ShapeTensor")
+    if tensor is not None and not shape:
+        shape = [-1] * (tensor.shape[0] if tensor.shape else 1)
+    ctx.set("Out", shape, VarType(ctx.attr("dtype")), lod_level=0)
+
+
+def _batch_rule(ctx: Infer) -> None:
+    """Out has the attribute's shape, but for one dimension that is the input's."""
+    like = ctx.x("Input")
+    shape = list(ctx.attr("shape"))
+    shape[ctx.attr("output_dim_idx") or 0] = like.shape[ctx.attr("input_dim_idx") or 0]
+    ctx.set("Out", shape, VarType(_dtype(ctx.attr("dtype"))), lod_level=0)
+
+
+def _permutation_rule(ctx: Infer) -> None:
+    ctx.set("Out", (ctx.attr("n"),), VarType(_dtype(ctx.attr("dtype"), VarType.INT64)), lod_level=0)
+
+
+def _shuffle_rule(ctx: Infer) -> None:
+    x = ctx.x("X")
+    ctx.set("Out", like=x)
+    ctx.set("ShuffleIdx", (-1,), VarType.INT64)
+    ctx.set("SeedOut", like=ctx.x("Seed"))
+
+
+def _ids_rule(ctx: Infer) -> None:
+    x = ctx.x("X")
+    ctx.set("Out", x.shape[:-1], VarType.INT64, lod_level=x.lod_level)
+
+
+def _dtype(given: int | None, default: VarType = VarType.FP32) -> int:
+    return default if given is None or given < 0 else given
+
+
+def _size(shape: Sequence[int], tensor: Array, parts: Sequence[Array] | None) -> list[int]:
+    """The shape to draw: a list of tensors wins over one tensor, that over the attribute."""
+    if parts:
+        return [int(to_host(part).reshape(-1)[0]) for part in parts]
+    if tensor is not None:
+        return [int(n) for n in to_host(tensor)]
+    return [int(n) for n in shape]
+
+
+def _batched(shape: Sequence[int], like: Array, source: int | None, target: int | None) -> list[int]:
+    size = list(shape)
+    size[target or 0] = like.shape[source or 0]
+    return size
+
+
+def _diagonal(out: Array, number: int | None, step: int | None, value: float | None) -> Array:
+    """Set `number` elements, `step + 1` apart, to `value`."""
+    if number:
+        flat = out.reshape(-1)
+        stride = (step or 0) + 1
+        flat[: (number - 1) * stride + 1 : stride] = value
+    return out
+
+
+@op("uniform_random", infer=_shape_rule, lod=None, stateful=True)
+def uniform_random(
+    xp: Any,
+    key: Key,
+    ShapeTensor: Array,
+    ShapeTensorList: list[Array],
+    shape: Sequence[int],
+    min: float,
+    max: float,
+    dtype: int,
+    diag_num: int,
+    diag_step: int,
+    diag_val: float,
+) -> Array:
+    size = _size(shape, ShapeTensor, ShapeTensorList)
+    out = key.uniform(xp, size, min, max, numpy_name(VarType(dtype)))
+    return _diagonal(out, diag_num, diag_step, diag_val)
+
+
+@op("gaussian_random", infer=_shape_rule, lod=None, stateful=True)
+def gaussian_random(
+    xp: Any,
+    key: Key,
+    ShapeTensor: Array,
+    ShapeTensorList: list[Array],
+    shape: Sequence[int],
+    mean: float,
+    std: float,
+    dtype: int,
+) -> Array:
+    size = _size(shape, ShapeTensor, ShapeTensorList)
+    return key.normal(xp, size, mean, std, numpy_name(VarType(dtype)))
+
+
+@op("truncated_gaussian_random", infer=_shape_rule, lod=None, stateful=True)
+def truncated_gaussian_random(
+    xp: Any, key: Key, shape: Sequence[int], mean: float, std: float, dtype: int
+) -> Array:
+    moments = (0.0 if mean is None else mean, 1.0 if std is None else std)
+    return key.truncated_normal(xp, list(shape), *moments, numpy_name(VarType(_dtype(dtype))))
+
+
+@op("uniform_random_batch_size_like", infer=_batch_rule, lod=None, stateful=True)
+def uniform_random_batch_size_like(
+    xp: Any,
+    key: Key,
+    Input: Array,
+    shape: Sequence[int],
+    input_dim_idx: int,
+    output_dim_idx: int,
+    min: float,
+    max: float,
+    dtype: int,
+    diag_num: int,
+    diag_step: int,
+    diag_val: float,
+) -> Array:
+    size = _batched(shape, Input, input_dim_idx, output_dim_idx)
+    limits = (-1.0 if min is None else min, 1.0 if max is None else max)
+    out = key.uniform(xp, size, *limits, numpy_name(VarType(_dtype(dtype))))
+    return _diagonal(out, diag_num, diag_step, diag_val)
+
+
+@op("gaussian_random_batch_size_like", infer=_batch_rule, lod=None, stateful=True)
+def gaussian_random_batch_size_like(
+    xp: Any,
+    key: Key,
+    Input: Array,
+    shape: Sequence[int],
+    input_dim_idx: int,
+    output_dim_idx: int,
+    mean: float,
+    std: float,
+    dtype: int,
+) -> Array:
+    size = _batched(shape, Input, input_dim_idx, output_dim_idx)
+    moments = (0.0 if mean is None else mean, 1.0 if std is None else std)
+    return key.normal(xp, size, *moments, numpy_name(VarType(_dtype(dtype))))
+
+
+@op("randint", infer=_shape_rule, lod=None, stateful=True)
+def randint(
+    xp: Any,
+    key: Key,
+    ShapeTensor: Array,
+    ShapeTensorList: list[Array],
+    shape: Sequence[int],
+    low: int,
+    high: int,
+    dtype: int,
+) -> Array:
+    size = _size(shape, ShapeTensor, ShapeTensorList)
+    return key.randint(xp, size, low, high, numpy_name(VarType(dtype)))
+
+
+@op("randperm", infer=_permutation_rule, lod=None, stateful=True)
+def randperm(xp: Any, key: Key, n: int, dtype: int) -> Array:
+    return key.permutation(xp, n).astype(numpy_name(VarType(_dtype(dtype, VarType.INT64))))
+
+
+@op("shuffle_batch", infer=_shuffle_rule, returns="Out ShuffleIdx SeedOut", stateful=True)
+def shuffle_batch(xp: Any, key: Key, X: Array, Seed: Array) -> tuple[Array, Array, Array]:
+    """Rows (all but the last dimension) in random order, the order, and the seed of the next call."""
+    rows = X.reshape(-1, X.shape[-1])
+    order = key.permutation(xp, len(rows))
+    return rows[order].reshape(X.shape), order, Seed + 1
+
+
+@op("sampling_id", infer=_ids_rule, stateful=True)
+def sampling_id(xp: Any, key: Key, X: Array, min: float, max: float) -> Array:
+    """One column per row of X, drawn with the row's probabilities."""
+    bounds = xp.cumsum(X, axis=-1)
+    drawn = key.uniform(xp, X.shape[:-1], min, max).astype(X.dtype)
+    found = (bounds < drawn[..., None]).sum(axis=-1)
+    return xp.minimum(found, X.shape[-1] - 1).astype(xp.int64)
