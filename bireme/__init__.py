@@ -14,9 +14,12 @@ _NAMES: dict[str, str] = {
     for module, names in {
         "bireme.ir": "Program Block Operator Variable Parameter VarType default_main_program "
         "default_startup_program program_guard name_scope device_guard unique_name",
-        "bireme.runtime": "Executor Scope CPUPlace CUDAPlace CUDAPinnedPlace LoDTensor "
-        "LoDTensorArray SelectedRows global_scope scope_guard cpu_places cuda_places "
-        "cuda_pinned_places is_compiled_with_cuda create_lod_tensor create_random_int_lodtensor",
+        "bireme.runtime.executor": "Executor",
+        "bireme.runtime.places": "CPUPlace CUDAPlace CUDAPinnedPlace cpu_places cuda_places "
+        "cuda_pinned_places is_compiled_with_cuda",
+        "bireme.runtime.scope": "Scope global_scope scope_guard",
+        "bireme.runtime.values": "LoDTensor LoDTensorArray SelectedRows create_lod_tensor "
+        "create_random_int_lodtensor",
         "bireme.transpiler": "DistributeTranspiler DistributeTranspilerConfig memory_optimize "
         "release_memory",
         "bireme.param_attr": "ParamAttr WeightNormParamAttr",

@@ -5,10 +5,16 @@ from typing import Any
 
 from bireme.ir import VarType
 
-_RUNTIME = (
-    "CPUPlace CUDAPlace CUDAPinnedPlace LoDTensor LoDTensorArray SelectedRows Scope "
-    "is_compiled_with_cuda"
-).split()
+_HOMES = {
+    "CPUPlace": "bireme.runtime.places",
+    "CUDAPlace": "bireme.runtime.places",
+    "CUDAPinnedPlace": "bireme.runtime.places",
+    "is_compiled_with_cuda": "bireme.runtime.places",
+    "LoDTensor": "bireme.runtime.values",
+    "LoDTensorArray": "bireme.runtime.values",
+    "SelectedRows": "bireme.runtime.values",
+    "Scope": "bireme.runtime.scope",
+}
 
 
 class VarDesc:
@@ -18,6 +24,6 @@ class VarDesc:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RUNTIME:
-        return getattr(import_module("bireme.runtime"), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'bireme.core' has no attribute '{name}'")

@@ -1,0 +1,119 @@
+"""Handwritten digits, one script for every role: local, parameter server, trainer, or all-reduce.
+
+    python examples/digits.py                                       one process
+    bireme launch --servers 2 --trainers 2 examples/digits.py       parameter servers
+    bireme launch --mode nccl2 --trainers 2 examples/digits.py      all-reduce
+
+The environment says which role a process plays; model and training loop are the same in all.
+"""
+
+import argparse
+from pathlib import Path
+
+import digits_data
+import digits_report
+
+import bireme as fluid
+from bireme.fleet.progress import report
+from bireme.fleet.role_maker import Role
+
+
+def build(size, rate):
+    """The model: two layers, cross entropy, momentum."""
+    pixels = fluid.layers.data(name="pixels", shape=[size], dtype="float32")
+    label = fluid.layers.data(name="label", shape=[1], dtype="int64")
+    hidden = fluid.layers.fc(pixels, size=512, act="relu")
+    guess = fluid.layers.fc(hidden, size=10, act="softmax")
+    loss = fluid.layers.mean(fluid.layers.cross_entropy(input=guess, label=label))
+    accuracy = fluid.layers.accuracy(input=guess, label=label)
+    test = fluid.default_main_program().clone(for_test=True)
+    fluid.optimizer.Momentum(learning_rate=rate, momentum=0.9).minimize(loss)
+    return guess, loss, accuracy, test
+
+
+def distribute(role, mode):
+    """The transpiler of this role; None when there is nothing to distribute."""
+    if role.kind == "local":
+        return None
+    config = fluid.DistributeTranspilerConfig()
+    config.mode = mode
+    t = fluid.DistributeTranspiler(config=config)
+    if mode == "nccl2":
+        t.transpile(
+            role.trainer_id,
+            trainers=",".join(role.trainer_endpoints),
+            current_endpoint=role.endpoint,
+        )
+    else:
+        t.transpile(role.trainer_id, pservers=",".join(role.servers), trainers=role.trainers)
+    return t
+
+
+def serve(t, endpoint):
+    """A server's whole life: run until every trainer has finished."""
+    program, startup = t.get_pserver_programs(endpoint)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    exe.run(program)
+
+
+def train(exe, program, fetch, digits, options, role):
+    """All epochs; the losses and accuracies of the steps."""
+    curve, samples = [], 0
+    for epoch in range(options.epochs):
+        for batch in digits.batches(options.batch, epoch, role.trainer_id, role.trainers):
+            feed = {"pixels": batch.pixels, "label": batch.labels}
+            loss, accuracy = (
+                float(v.item()) for v in exe.run(program, feed=feed, fetch_list=fetch)
+            )
+            samples += len(batch)
+            curve.append((loss, accuracy))
+            report(step=len(curve), loss=loss, accuracy=accuracy, samples=samples)
+    return curve
+
+
+def finish(exe, guess, accuracy, test, digits, curve, options):
+    """Test the model, save it with its curve, and print what came out."""
+    feed = {"pixels": digits.pixels, "label": digits.labels}
+    (share,) = exe.run(test, feed=feed, fetch_list=[accuracy])
+    scope = fluid.global_scope()
+    parameters = [(p.name, scope.find_var(p.name).get_tensor()) for p in test.all_parameters()]
+    if options.save:
+        folder = Path(options.save)
+        folder.mkdir(parents=True, exist_ok=True)
+        fluid.io.save_inference_model(str(folder / "model"), ["pixels"], [guess], exe, test)
+        print(f"model: {folder / 'model'}")
+        print(f"curve: {digits_report.save_curve(folder, *zip(*curve, strict=True))}")
+    print(f"test accuracy: {share.item():.4f}")
+    print(f"parameters: {digits_report.parameter_hash(parameters)}")
+
+
+def main(options):
+    role = Role.from_env()
+    mode = options.mode or ("nccl2" if role.is_collective else "pserver")
+    training, held_out = digits_data.load(options.data)
+    fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 1
+    guess, loss, accuracy, test = build(training.pixels.shape[1], options.lr)
+    t = distribute(role, mode)
+    if role.is_server:
+        return serve(t, role.endpoint)
+    program = t.get_trainer_program() if t else fluid.default_main_program()
+    if t and role.is_first:
+        print(t.plan, flush=True)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    curve = train(exe, program, [loss, accuracy], training, options, role)
+    if role.is_first:
+        finish(exe, guess, accuracy, test, held_out, curve, options)
+    exe.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=64, help="of all trainers together")
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--mode", choices=["pserver", "nccl2"], help="default: what the role says")
+    parser.add_argument("--data", metavar="DIR", help="folder of idx .gz files (MNIST's format)")
+    parser.add_argument("--save", metavar="DIR", help="write the model and the learning curve here")
+    main(parser.parse_args())

@@ -1,0 +1,39 @@
+"""Fixtures and options that every test may use."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/*.txt")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)` compares text with tests/golden/NAME.txt, or rewrites the file."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.write_text(text.rstrip("\n") + "\n")
+        assert text.rstrip("\n") + "\n" == path.read_text()
+
+    return check
+
+
+@pytest.fixture(autouse=True)
+def _fresh_fluid() -> Iterator[None]:
+    """Every test starts with empty default programs, fresh names and an empty scope."""
+    from bireme import ir
+    from bireme.runtime.scope import Scope, scope_guard
+
+    with (
+        ir.program_guard(ir.Program(), ir.Program()),
+        ir.unique_name.guard(),
+        scope_guard(Scope()),
+    ):
+        yield

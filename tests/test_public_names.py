@@ -1,0 +1,38 @@
+"""The public face: the names that Fluid scripts use, and that each of them is there."""
+
+import pytest
+
+import bireme
+
+SCRIPTS_USE = """
+    Program Variable Executor CPUPlace CUDAPlace CUDAPinnedPlace Scope LoDTensor LoDTensorArray
+    ParamAttr DistributeTranspiler DistributeTranspilerConfig default_main_program
+    default_startup_program program_guard name_scope device_guard global_scope scope_guard
+    cpu_places cuda_places cuda_pinned_places create_lod_tensor create_random_int_lodtensor
+    is_compiled_with_cuda gradients get_flags set_flags layers optimizer initializer regularizer
+    clip io backward core unique_name transpiler
+""".split()
+
+
+@pytest.mark.parametrize("name", SCRIPTS_USE)
+def test_a_name_that_scripts_use_is_there(name: str) -> None:
+    assert getattr(bireme, name) is not None
+
+
+@pytest.mark.parametrize("name", sorted(set(bireme.__all__)))
+def test_every_announced_name_resolves(name: str) -> None:
+    assert getattr(bireme, name) is not None
+
+
+def test_the_face_lists_what_it_has() -> None:
+    assert set(dir(bireme)) == set(bireme.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Porgram'"):
+        bireme.Porgram  # noqa: B018  # the access is the test
+
+
+def test_core_points_at_the_same_objects() -> None:
+    assert bireme.core.CPUPlace is bireme.CPUPlace
+    assert bireme.core.VarDesc.VarType.FP32 is bireme.VarType.FP32
