@@ -1,0 +1,131 @@
+"""The vocabulary between trainers and servers: one record per thing said. It knows no bytes and no arrays.
+
+A call that must count once is `Numbered`: (trainer, incarnation, sequence) names it, and its repeat has the same
+name. Tensors are announced in a message and follow it as raw bytes (`codec`).
+"""
+
+import msgspec
+
+__all__ = [
+    "Abort",
+    "Accepted",
+    "Barrier",
+    "Complete",
+    "Heartbeat",
+    "Hello",
+    "Lookup",
+    "Message",
+    "Numbered",
+    "Pull",
+    "Push",
+    "Refused",
+    "Tensor",
+    "Values",
+    "Welcome",
+]
+
+
+class Tensor(msgspec.Struct, frozen=True, array_like=True):
+    """What follows a message: `rows` counts the row ids before the values of SelectedRows, -1 says dense."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    lod: tuple[tuple[int, ...], ...] = ()
+    rows: int = -1
+    height: int = 0
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
+    """Anything said; `tensors` announces the payload."""
+
+    tensors: tuple[Tensor, ...] = ()
+
+
+class Numbered(Message, frozen=True, array_like=True, tag=True, kw_only=True):
+    """A trainer's call within its exchange with one server; `answer` asks for a reply to this very message."""
+
+    trainer: int
+    incarnation: int
+    sequence: int
+    step: int
+    answer: bool = False
+
+
+class Push(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
+    """Gradients; the payload is keyed by the names that the server's program gives them."""
+
+
+class Barrier(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
+    """The trainer has pushed everything of this round."""
+
+
+class Pull(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
+    """Please send these variables; ungated means now, whatever round is open."""
+
+    names: tuple[str, ...]
+    gated: bool = True
+
+
+class Lookup(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
+    """Please send rows of tables; the payload holds the ids, keyed by table."""
+
+
+class Hello(Message, frozen=True, array_like=True, tag=True, kw_only=True):
+    """A trainer introduces itself; `beats` promises heartbeats."""
+
+    trainer: int
+    incarnation: int
+    beats: bool = True
+
+
+class Heartbeat(Message, frozen=True, array_like=True, tag=True, kw_only=True):
+    """The trainer is alive and works on this step."""
+
+    trainer: int
+    incarnation: int
+    step: int
+
+
+class Complete(Message, frozen=True, array_like=True, tag=True, kw_only=True):
+    """The trainer has finished and will say nothing more."""
+
+    trainer: int
+    incarnation: int
+
+
+class Abort(Message, frozen=True, array_like=True, tag=True, kw_only=True):
+    """The trainer gives up, and why."""
+
+    trainer: int
+    incarnation: int
+    step: int
+    cause: str
+
+
+class Welcome(Message, frozen=True, array_like=True, tag=True, kw_only=True):
+    """The answer to Hello: how this server runs, and which life of it this is."""
+
+    mode: int
+    trainers: int
+    incarnation: int
+
+
+class Accepted(Message, frozen=True, array_like=True, tag=True, kw_only=True):
+    """Done."""
+
+
+class Values(Message, frozen=True, array_like=True, tag=True, kw_only=True):
+    """The variables or rows asked for, as payload; `version` counts the server's updates."""
+
+    version: int
+
+
+class Refused(Message, frozen=True, array_like=True, tag=True, kw_only=True):
+    """No: `kind` names the error class, the rest fills it."""
+
+    kind: str
+    text: str
+    peer: str = ""
+    step: int = -1
+    hint: str = ""

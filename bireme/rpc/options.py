@@ -1,0 +1,50 @@
+"""gRPC channel and server options, each with the trap that it closes. Numbers come from the flags' heartbeat."""
+
+from typing import TypeAlias
+
+from .codec import PIECE
+
+__all__ = ["Options", "channel_options", "server_options"]
+
+Options: TypeAlias = list[tuple[str, int]]
+
+LARGEST_PIECE = 64 << 20  # a header with very many names, and a mebibyte of payload; never a whole tensor
+
+
+def _common(silence: float) -> Options:
+    milliseconds = max(200, int(silence * 1000 / 3))
+    return [
+        ("grpc.max_send_message_length", LARGEST_PIECE),  # the default is 4 MiB
+        ("grpc.max_receive_message_length", LARGEST_PIECE),
+        ("grpc.keepalive_time_ms", milliseconds),
+        ("grpc.keepalive_timeout_ms", milliseconds),
+        ("grpc.http2.ping_timeout_ms", milliseconds),  # without it a frozen peer is noticed after a minute
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.write_buffer_size", 2 * PIECE),
+    ]
+
+
+def channel_options(silence: float) -> Options:
+    """Options of a trainer's channel; `silence` seconds without life end a call."""
+    return [
+        *_common(silence),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.enable_http_proxy", 0),  # cluster traffic never goes through http_proxy
+        ("grpc.initial_reconnect_backoff_ms", 100),  # the default grows to two minutes
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 500),
+    ]
+
+
+def server_options(silence: float, share_port: bool = False, whole_messages: bool = False) -> Options:
+    """Options of a server; `whole_messages` lifts the size limit for peers that cannot cut theirs."""
+    limit = -1 if whole_messages else LARGEST_PIECE
+    return [
+        *[option for option in _common(silence) if not option[0].startswith("grpc.max_")],
+        ("grpc.max_send_message_length", limit),
+        ("grpc.max_receive_message_length", limit),
+        ("grpc.so_reuseport", int(share_port)),  # else a second server takes half of the calls
+        ("grpc.http2.min_ping_interval_without_data_ms", 100),  # else pings end in GOAWAY
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]

@@ -1,0 +1,109 @@
+"""Small framed messages between processes of one job: bytes in, bytes out, always a deadline.
+
+A process listens on its endpoint and answers with a function it is given; others call it. This
+file knows gRPC and its traps, and refuses to know what the bytes mean. For control only: bulk
+data has faster ways.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from bireme.errors import ConfigError, DeadlineExceeded, PeerLost, ProtocolError
+
+from .ports import reserved_ports
+
+__all__ = ["PeerClient", "PeerServer"]
+
+_SERVICE = "bireme.Peer"
+_METHOD = "Ask"
+_LIMIT = 16 << 20  # a control message above this is a mistake or an attack
+
+_COMMON = [
+    ("grpc.max_send_message_length", _LIMIT),
+    ("grpc.max_receive_message_length", _LIMIT),
+    ("grpc.enable_http_proxy", 0),
+]
+_CLIENT = [
+    *_COMMON,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+class PeerServer:
+    """Listens on `endpoint` and answers every message with `handle(message)`."""
+
+    def __init__(self, endpoint: str, handle: Callable[[bytes], bytes], workers: int = 8) -> None:
+        self.endpoint = endpoint
+        port = int(endpoint.rpartition(":")[2])
+        options = [*_COMMON, ("grpc.so_reuseport", int(port in reserved_ports()))]
+        # `handle` never waits, so a few threads serve any number of ranks.
+        self._server = grpc.server(
+            ThreadPoolExecutor(workers, thread_name_prefix="bireme-peer"), options=options
+        )
+        call = grpc.unary_unary_rpc_method_handler(_guarded(handle))
+        generic = grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: call})
+        self._server.add_generic_rpc_handlers((generic,))
+        self.port = self._bind(endpoint)
+        self._server.start()
+
+    def _bind(self, endpoint: str) -> int:
+        try:
+            port = int(self._server.add_insecure_port(endpoint))
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            raise ConfigError(
+                f"cannot listen on {endpoint}: the port is in use or the address is not of this host",
+                hint="choose another endpoint, or end the process that holds the port",
+            )
+        return port
+
+    def close(self) -> None:
+        self._server.stop(grace=0.2).wait(2)
+
+
+def _guarded(handle: Callable[[bytes], bytes]) -> Callable[[bytes, Any], bytes]:
+    def answer(message: bytes, context: Any) -> bytes:
+        try:
+            return handle(message)
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+
+    return answer
+
+
+class PeerClient:
+    """Calls one endpoint. `peer` is how errors name it."""
+
+    def __init__(self, endpoint: str, peer: str) -> None:
+        self._peer = peer
+        self._endpoint = endpoint
+        self._channel = grpc.insecure_channel(endpoint, options=_CLIENT)
+        self._ask = self._channel.unary_unary(f"/{_SERVICE}/{_METHOD}")
+
+    def ask(self, message: bytes, timeout: float) -> bytes:
+        """The answer, or PeerLost at once when nobody listens, or DeadlineExceeded."""
+        try:
+            return bytes(self._ask(message, timeout=timeout))
+        except grpc.RpcError as error:
+            raise self._translated(error, timeout) from None
+
+    def _translated(self, error: Any, timeout: float) -> Exception:
+        code = error.code()
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return PeerLost(f"{self._peer} does not answer at {self._endpoint}", peer=self._peer)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            text = f"{self._peer} at {self._endpoint} gave no answer within {timeout:.1f} s"
+            return DeadlineExceeded(text, peer=self._peer)
+        text = f"{self._peer} at {self._endpoint} refused: {error.details()}"
+        return ProtocolError(text, peer=self._peer)
+
+    def close(self) -> None:
+        self._channel.close()

@@ -1,0 +1,306 @@
+"""The server's state machine: `handle(event)` is the only door, instructions come out.
+
+No socket, no thread, no clock, no array. What an update computes stands in the server's program; the core decides
+when it runs, who waits and who is answered. Every counted call takes effect once, in the trainer's order, however
+often and in whatever order it arrives. When the job fails, the core first tells everybody, then says Fail.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from . import events as e
+from .flow import Arrival, Flow, Rounds
+from .modes import mode_of
+from .roll import Limits, Roll, trainers_named
+from .settings import COUNTER, Settings
+
+__all__ = ["Core"]
+
+Counted = e.Push | e.Barrier | e.Pull | e.Prefetch
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """One trainer's counted calls: the next one expected, and those that came before their turn."""
+
+    next: int
+    early: dict[int, Counted]
+
+
+class Core:
+    """One server. Calls are admitted in the order of their sequence numbers, each once."""
+
+    def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
+        self._settings = settings
+        self._limits = limits or Limits()
+        self._mode = mode_of(settings)
+        self._roll = Roll(settings.trainers, self._limits)
+        self._flow: Flow = (
+            Rounds(settings, self._roll.expected) if self._mode.rounds else Arrival(settings)
+        )
+        self._sequences: dict[tuple[int, int], _Sequence] = {}
+        self._open: dict[e.Call, list[int]] = {}  # calls not answered yet, and the tickets that ask
+        self._parked: dict[e.Call, tuple[e.Pull | e.Prefetch, float]] = {}
+        self._awaiting: dict[int, list[e.Call]] = {}  # update -> pushes that it answers
+        self._failure: e.Failure | None = None
+        self._leave_at = 0.0
+        self._ended = False
+        self._out: list[e.Instruction] = []
+
+    # -- what others may look at -----------------------------------------------------------
+    @property
+    def version(self) -> int:
+        """How many updates have run."""
+        return self._flow.version
+
+    def handle(self, event: e.Event) -> tuple[e.Instruction, ...]:
+        """Take one event; what is to be done now, in order."""
+        self._out = []
+        if self._failure is None or isinstance(event, e.Tick):
+            self._HANDLERS[type(event)](self, event)
+            self._advance()
+        else:
+            self._turn_away(event)
+        self._end_if_possible()
+        return tuple(self._out)
+
+    # -- attendance ------------------------------------------------------------------------
+    def _hello(self, event: e.Hello) -> None:
+        refusal = self._roll.hello(event.trainer, event.incarnation, event.beats)
+        self._reply(event.ticket, refusal or e.Welcome(self._settings.mode, self._settings.trainers))
+
+    def _heartbeat(self, event: e.Heartbeat) -> None:
+        refusal = self._roll.hear(event.trainer, event.incarnation, event.step)
+        self._reply(event.ticket, refusal or e.Accepted())
+
+    def _complete(self, event: e.Complete) -> None:
+        refusal = self._roll.hear(event.trainer, event.incarnation)
+        if refusal is None:
+            for member in self._roll.active:
+                member.done |= member.trainer == event.trainer
+            self._out += [e.Discard(ticket) for ticket in self._flow.leave(event.trainer)]
+        self._reply(event.ticket, refusal or e.Accepted())
+
+    def _abort(self, event: e.Abort) -> None:
+        mine = event.trainer < 0
+        peer = f"server {self._settings.endpoint}" if mine else f"trainer {event.trainer}"
+        self._reply(event.ticket, e.Accepted())
+        self._fail(e.Failure("Aborted", f"{peer} gave up: {event.cause}", peer, event.step))
+        member = self._roll.member(event.trainer)
+        if member is not None:
+            member.told = True
+
+    def _tick(self, event: e.Tick) -> None:
+        lost = self._roll.tick(event.now)
+        if lost is not None and self._failure is None:
+            self._fail(self._with_waiters(lost))
+        for call, (_, since) in list(self._parked.items()):
+            if event.now - since > self._limits.patience:
+                self._answer(call, self._too_late())
+
+    def _with_waiters(self, lost: e.Failure) -> e.Failure:
+        waiting = sorted({call.trainer for call in self._parked})
+        where = f"; {trainers_named(waiting)} waited for it" if waiting else ""
+        return replace(lost, text=f"{lost.text}{where} (server {self._settings.endpoint})")
+
+    def _too_late(self) -> e.Failure:
+        names = trainers_named(self._flow.missing())
+        return e.Failure(
+            "DeadlineExceeded",
+            f"{names} did not reach the barrier of round {self.version + 1} "
+            f"within {self._limits.patience:.0f} s, though alive",
+            names,
+            self.version + 1,
+            "a trainer may be much slower than the others; the time is FLAGS_rpc_deadline (milliseconds)",
+        )
+
+    # -- counted calls ---------------------------------------------------------------------
+    def _counted(self, event: Counted) -> None:
+        """Admit a call if it is the trainer's next; keep it if it is early; answer a repeat as the first."""
+        call = event.call
+        refusal = self._roll.hear(call.trainer, call.incarnation, getattr(event, "step", None))
+        if refusal is not None:
+            self._refuse_call(event, refusal)
+            return
+        sequence = self._sequences.setdefault(call[:2], _Sequence(1, {}))
+        if call in self._open:
+            self._open[call].append(event.ticket)
+            self._discard(event)
+        elif call.sequence < sequence.next:
+            self._repeat(event)
+        else:
+            self._open[call] = [event.ticket]
+            sequence.early[call.sequence] = event
+            while sequence.next in sequence.early and self._failure is None:
+                sequence.next += 1
+                self._admit(sequence.early.pop(sequence.next - 1))
+
+    def _repeat(self, event: Counted) -> None:
+        if isinstance(event, e.Push | e.Barrier):
+            self._discard(event)
+            self._reply(event.ticket, e.Accepted())
+        else:  # reading again is harmless: the trainer's round is still the open one
+            self._open[event.call] = [event.ticket]
+            self._read(event)
+
+    def _admit(self, event: Counted) -> None:
+        match event:
+            case e.Push():
+                self._push(event)
+            case e.Barrier():
+                self._barrier(event)
+            case e.Pull() if self._flow.half_pushed(event.call.trainer) and event.gated:
+                self._answer(event.call, self._no_barrier(event.call.trainer))
+            case _:
+                self._read(event)
+
+    def _push(self, event: e.Push) -> None:
+        names = tuple(self._settings.bound(name) for name in event.names)
+        unknown = [n for n in names if n not in self._settings.gradients and not n.startswith(COUNTER)]
+        if unknown:
+            self._discard(event)
+            self._answer(event.call, self._not_mine(unknown[0]))
+            return
+        number = self._flow.push(event.call.trainer, (event.ticket, names))
+        if number is None:
+            self._answer(event.call, e.Accepted())
+        else:
+            self._awaiting.setdefault(number, []).append(event.call)
+
+    def _barrier(self, event: e.Barrier) -> None:
+        if not self._mode.rounds:
+            self._answer(event.call, self._no_rounds())
+            return
+        self._flow.barrier(event.call.trainer)
+        self._answer(event.call, e.Accepted())
+
+    def _read(self, event: e.Pull | e.Prefetch) -> None:
+        gated = not isinstance(event, e.Pull) or event.gated
+        if gated and self._flow.waits(event.call.trainer):
+            self._parked[event.call] = (event, self._roll.now)
+            return
+        names = event.names if isinstance(event, e.Pull) else event.tables
+        if self._mode.snapshots and isinstance(event, e.Pull) and gated:
+            self._out.append(e.Snapshot(event.call.trainer, names))
+        self._answer(event.call, e.Send(names, self.version))
+
+    # -- updates ---------------------------------------------------------------------------
+    def _applied(self, event: e.Applied) -> None:
+        self._flow.applied(event.number)
+        for call in self._awaiting.pop(event.number, ()):
+            self._answer(call, e.Accepted())
+
+    def _broken(self, event: e.Broken) -> None:
+        me = f"server {self._settings.endpoint}"
+        self._fail(
+            e.Failure("Aborted", f"{me} could not compute update {event.number}: {event.cause}", me, event.number)
+        )
+
+    def _checkpoint(self, event: e.Checkpoint) -> None:
+        self._out.append(e.Save(event.ticket, event.directory))
+
+    def _advance(self) -> None:
+        """Start what is due, answer what need not wait any more."""
+        if self._failure is not None:
+            return
+        for call, (event, _) in list(self._parked.items()):
+            if not self._flow.waits(call.trainer):
+                del self._parked[call]
+                self._read(event)
+        while (apply := self._flow.due()) is not None:
+            self._out.append(apply)
+
+    # -- the end ---------------------------------------------------------------------------
+    def _fail(self, failure: e.Failure) -> None:
+        self._failure = failure
+        self._leave_at = self._roll.now + self._limits.farewell
+        for call in list(self._open):
+            self._answer(call, failure)
+            self._tell(call.trainer)
+
+    def _turn_away(self, event: e.Event) -> None:
+        """After the failure every call is answered with it."""
+        ticket = getattr(event, "ticket", None)
+        if ticket is None:
+            return
+        assert self._failure is not None
+        if isinstance(event, Counted):
+            self._discard(event)
+        self._reply(ticket, self._failure)
+        self._tell(getattr(getattr(event, "call", event), "trainer", -1))
+
+    def _tell(self, trainer: int) -> None:
+        member = self._roll.member(trainer)
+        if member is not None:
+            member.told = True
+
+    def _end_if_possible(self) -> None:
+        if self._ended:
+            return
+        if self._failure is None:
+            self._ended = self._roll.finished
+            self._out += [e.Finish()] if self._ended else []
+            return
+        everybody = all(m.told or self._is_lost(m.trainer) for m in self._roll.active)
+        if everybody or self._roll.now >= self._leave_at:
+            self._ended = True
+            self._out.append(e.Fail(self._failure))
+
+    def _is_lost(self, trainer: int) -> bool:
+        assert self._failure is not None
+        return self._failure.kind == "PeerLost" and self._failure.peer == f"trainer {trainer}"
+
+    # -- answers ---------------------------------------------------------------------------
+    def _answer(self, call: e.Call, answer: e.Answer) -> None:
+        self._parked.pop(call, None)
+        for ticket in self._open.pop(call, ()):
+            self._reply(ticket, answer)
+
+    def _reply(self, ticket: int, answer: e.Answer) -> None:
+        self._out.append(e.Reply(ticket, answer))
+
+    def _refuse_call(self, event: Counted, refusal: e.Failure) -> None:
+        self._discard(event)
+        self._reply(event.ticket, refusal)
+
+    def _discard(self, event: Counted) -> None:
+        if isinstance(event, e.Push):
+            self._out.append(e.Discard(event.ticket))
+
+    def _not_mine(self, name: str) -> e.Failure:
+        return e.Failure(
+            "ProtocolError",
+            f"server {self._settings.endpoint} owns no gradient '{name}'",
+            hint=f"it owns {', '.join(list(self._settings.gradients)[:6]) or 'none'}; "
+            "all processes must run the same script with the same endpoints",
+        )
+
+    def _no_barrier(self, trainer: int) -> e.Failure:
+        return e.Failure(
+            "ProtocolError",
+            f"trainer {trainer} pushed gradients without a barrier, but server {self._settings.endpoint} is sync",
+            hint="config.sync_mode and transpile(sync_mode=) must agree in every process",
+        )
+
+    def _no_rounds(self) -> e.Failure:
+        return e.Failure(
+            "ProtocolError",
+            f"a trainer sent a barrier, but server {self._settings.endpoint} runs in {self._mode.name} mode",
+            hint="config.sync_mode and transpile(sync_mode=) must agree in every process",
+        )
+
+    _HANDLERS: ClassVar[dict[type, Callable[..., Any]]] = {
+        e.Hello: _hello,
+        e.Push: _counted,
+        e.Barrier: _counted,
+        e.Pull: _counted,
+        e.Prefetch: _counted,
+        e.Heartbeat: _heartbeat,
+        e.Complete: _complete,
+        e.Abort: _abort,
+        e.Checkpoint: _checkpoint,
+        e.Tick: _tick,
+        e.Applied: _applied,
+        e.Broken: _broken,
+    }

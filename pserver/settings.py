@@ -1,0 +1,106 @@
+"""What the operator `listen_and_serv` says about its server, read once; nothing is invented.
+
+Names go both ways: gradient -> block, block -> gradients. The file knows programs, no values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bireme.errors import ProgramError
+from bireme.ir import BlockRef, Operator, Program
+
+__all__ = ["COUNTER", "Settings", "read_settings"]
+
+COUNTER = "@LR_DECAY_COUNTER@"
+SYNC, GEO = 0, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One server: who it is, how many trainers it serves, and which block each gradient wakes."""
+
+    endpoint: str = ""
+    index: int = -1
+    trainers: int = 1
+    mode: int = SYNC
+    dc_asgd: bool = False
+    blocks: tuple[int, ...] = ()
+    gradients: Mapping[str, int] = field(default_factory=dict)  # name on the wire -> block
+    sparse: Mapping[str, str] = field(default_factory=dict)  # gradient -> parameter
+    lr_block: int = -1
+    aliases: Mapping[str, str] = field(default_factory=dict)  # accepted name -> name in the program
+
+    def bound(self, name: str) -> str:
+        """The program's name of a pushed gradient; with one trainer it may come without suffix."""
+        return self.aliases.get(name, name)
+
+    def owned_by(self, block: int) -> tuple[str, ...]:
+        """The gradients, by their names in the program, that `block` waits for."""
+        return tuple(name for name, owner in self.gradients.items() if owner == block)
+
+
+def read_settings(op: Operator, program: Program) -> Settings:
+    """The settings that `op` carries.
+
+    Raises:
+        ProgramError: the attributes contradict each other or the program.
+    """
+    merged = _pairs(op, "grad_to_block_id")
+    blocks = tuple(ref.idx for ref in _refs(op))
+    owners = {name: _block_number(op, block, program) for name, block in merged.items()}
+    given = op.attrs
+    trainers = int(given.get("Fanin", 1))
+    if trainers < 1:
+        raise ProgramError(f"a server cannot wait for {trainers} trainers", op=op)
+    gradients = _on_the_wire(op, owners)
+    return Settings(
+        endpoint=str(given.get("endpoint", "")),
+        index=int(given.get("pserver_id", -1)),
+        trainers=trainers,
+        mode=int(given.get("distributed_mode", SYNC)),
+        dc_asgd=bool(given.get("dc_asgd", False)),
+        blocks=blocks,
+        gradients=gradients,
+        sparse=_pairs(op, "sparse_grad_to_param"),
+        lr_block=int(given.get("lr_decay_block_id", -1)),
+        aliases=_aliases(gradients, trainers),
+    )
+
+
+def _pairs(op: Operator, attr: str) -> dict[str, str]:
+    found = {}
+    for text in op.attrs.get(attr, ()):
+        name, colon, value = text.rpartition(":")
+        if not colon:
+            raise ProgramError(f"attribute {attr} holds {text!r}, not name:value", op=op)
+        found[name] = value
+    return found
+
+
+def _refs(op: Operator) -> tuple[BlockRef, ...]:
+    return tuple(op.attrs.get("optimize_blocks", ()))
+
+
+def _block_number(op: Operator, text: str, program: Program) -> int:
+    if not text.isdigit() or int(text) not in {ref.idx for ref in _refs(op)}:
+        raise ProgramError(f"grad_to_block_id names block {text}, which is no optimize block", op=op)
+    if int(text) >= program.num_blocks:
+        raise ProgramError(f"grad_to_block_id names block {text} of {program.num_blocks}", op=op)
+    return int(text)
+
+
+def _on_the_wire(op: Operator, owners: Mapping[str, int]) -> dict[str, int]:
+    """X names what arrives: in sync `merged.trainer_<i>`; without an X it is the merged names."""
+    names = op.input("X") or list(owners)
+    return {name: owners[origin] for name in names if (origin := _origin(name)) in owners}
+
+
+def _origin(name: str) -> str:
+    head, dot, tail = name.rpartition(".trainer_")
+    return head if dot and tail.isdigit() else name
+
+
+def _aliases(gradients: Mapping[str, int], trainers: int) -> dict[str, str]:
+    if trainers > 1:
+        return {}
+    return {_origin(name): name for name in gradients if _origin(name) != name}

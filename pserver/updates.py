@@ -1,0 +1,170 @@
+"""What runs beside the event loop: binding pushes, running the program's blocks, reading values for the wire.
+
+One thread calls `apply`, `snapshot`, `publish` and `look_up`, in the order in which the core decided them, so no
+reader ever sees half an update. The file knows scopes and programs, and decides nothing about when.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from bireme.errors import ProtocolError, UnknownName
+from bireme.ir import Program, VarType
+from bireme.rpc import messages as m
+from bireme.rpc.codec import Value, encode
+from bireme.runtime.arrays import Array, to_host
+from bireme.runtime.scope import Scope
+from bireme.runtime.values import LoDTensor, SelectedRows
+
+from .events import Apply
+from .settings import COUNTER, Settings
+
+__all__ = ["Updates"]
+
+Prepare = Callable[[int], Callable[[], None]]
+TRAINER_ID = "@TRAINER_ID@"
+
+
+class Pool:
+    """Arrays that come back: a round's gradients land where the last round's lay."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[tuple[int, ...], str], list[Array]] = {}
+
+    def take(self, shape: tuple[int, ...], dtype: str) -> Array:
+        free = self._free.get((shape, dtype))
+        return free.pop() if free else np.empty(shape, dtype)
+
+    def give(self, array: Array) -> None:
+        self._free.setdefault((array.shape, str(array.dtype)), []).append(array)
+
+
+class Updates:
+    """A server's values. Payloads are kept under tickets until an update takes them."""
+
+    def __init__(self, program: Program, settings: Settings, scope: Scope, prepare: Prepare) -> None:
+        self._program = program
+        self._settings = settings
+        self._scope = scope
+        self._prepare = prepare
+        self._prepared: dict[int, Callable[[], None]] = {}
+        self._kept: dict[int, dict[str, Value]] = {}
+        self._pool = Pool()
+        self._zeros: dict[str, Value] = {}
+
+    # -- payloads, from the event loop -----------------------------------------------------
+    def offer(self, message: m.Message, tensor: m.Tensor) -> Array:
+        """An array for an arriving tensor.
+
+        Raises:
+            ProtocolError: a gradient does not look as this server's program says.
+        """
+        if isinstance(message, m.Push):
+            self._check(tensor)
+            if tensor.rows < 0:
+                return self._pool.take(tensor.shape, tensor.dtype)
+        return np.empty(tensor.shape, tensor.dtype)
+
+    def _check(self, tensor: m.Tensor) -> None:
+        var = self._program.global_block().vars.get(self._settings.bound(tensor.name))
+        if var is None or not var.shape:
+            return  # the core refuses names that the server does not own
+        expected = tuple(var.shape[1:]) if tensor.rows >= 0 else tuple(var.shape)
+        found = tensor.shape[1:] if tensor.rows >= 0 else tensor.shape
+        if found != expected or tensor.dtype != var.numpy_dtype:
+            raise ProtocolError(
+                f"'{tensor.name}' arrives as {tensor.dtype}{list(tensor.shape)}, "
+                f"but this server's program says {var.numpy_dtype}{list(var.shape)}",
+                hint="all processes must run the same script",
+            )
+
+    def keep(self, ticket: int, values: dict[str, Value]) -> None:
+        self._kept[ticket] = values
+
+    def discard(self, ticket: int) -> None:
+        self._kept.pop(ticket, None)
+
+    # -- updates, from the worker ----------------------------------------------------------
+    def apply(self, update: Apply) -> None:
+        """Run one update's blocks over the pushes that it names."""
+        taken = [self._kept.pop(ticket) for ticket in update.pushes]
+        for values in taken:
+            for name, value in values.items():
+                self._bind(self._settings.bound(name), value)
+        for name in update.absent:
+            self._scope.var(name).put(self._zero(name))
+        if self._settings.dc_asgd:
+            self._scope.var(TRAINER_ID).put(np.array([update.trainer], np.int64))
+        for block in update.blocks:
+            self._block(block)()
+        for values in taken:
+            self._recycle(values)
+
+    def _bind(self, name: str, value: Value) -> None:
+        cell = self._scope.var(name)
+        if name.startswith(COUNTER) and cell.value is not None:
+            cell.put(to_host(cell.value) + value)  # trainers send increments of the step counter
+        else:
+            cell.put(value)
+
+    def _recycle(self, values: dict[str, Value]) -> None:
+        for name, value in values.items():
+            if isinstance(value, np.ndarray) and not name.startswith(COUNTER):
+                self._pool.give(value)
+
+    def _zero(self, name: str) -> Value:
+        """The gradient of a trainer that sent none: it adds nothing, the divisor stays."""
+        if name not in self._zeros:
+            var = self._program.global_block().var(name)
+            if var.type == VarType.SELECTED_ROWS:
+                empty = np.empty((0, *var.shape[1:]), var.numpy_dtype)
+                self._zeros[name] = SelectedRows(np.empty(0, np.int64), empty, var.shape[0])
+            else:
+                self._zeros[name] = np.zeros(var.shape, var.numpy_dtype)
+        return self._zeros[name]
+
+    def _block(self, index: int) -> Callable[[], None]:
+        run = self._prepared.get(index)
+        if run is None:
+            run = self._prepared[index] = self._prepare(index)
+        return run
+
+    def snapshot(self, trainer: int, names: Iterable[str]) -> None:
+        """Keep the values that `trainer` is being sent: delay compensation needs them at its next push."""
+        for name in names:
+            backup = f"{name}.trainer_{trainer}_bak"
+            if backup in self._program.global_block().vars:
+                self._scope.var(backup).put(np.array(self.value(name)))
+
+    # -- reading, from the worker ----------------------------------------------------------
+    def publish(self, names: Iterable[str], version: int) -> list[bytes]:
+        """The frame that carries these variables; written once, sent to everybody who asks."""
+        return encode(m.Values(version=version), {name: self.value(name) for name in names})
+
+    def look_up(self, ticket: int, version: int) -> list[bytes]:
+        """The frame with the rows whose ids were kept under `ticket`."""
+        asked = self._kept.pop(ticket)
+        return encode(m.Values(version=version), {table: self._rows(table, ids) for table, ids in asked.items()})
+
+    def _rows(self, table: str, ids: Array) -> Array:
+        array = self.value(table)
+        flat = ids.reshape(-1)
+        if flat.size and (flat.min() < 0 or flat.max() >= len(array)):
+            raise ProtocolError(f"a row id outside 0 to {len(array) - 1} was asked of '{table}'")
+        return array[flat]
+
+    def value(self, name: str) -> Value:
+        """A variable's value on the host.
+
+        Raises:
+            UnknownName: this server holds no such variable.
+        """
+        cell = self._scope.find_var(name)
+        value: Any = None if cell is None else cell.get()
+        if value is None:
+            known = self._program.global_block().vars
+            raise UnknownName(
+                f"server {self._settings.endpoint} holds no variable '{name}'", name=name, known=known
+            )
+        return value if isinstance(value, SelectedRows | LoDTensor) else to_host(value)
