@@ -66,6 +66,7 @@ class Watch:
         self._selector = selectors.DefaultSelector()
         self._display = Display(children)
         self._servers_until: float | None = None
+        self._ending = False
 
     def run(self) -> int:
         """Until all have ended, one has failed, or we are told to stop."""
@@ -109,12 +110,15 @@ class Watch:
 
     def _blame(self, ended: Sequence[Child]) -> None:
         """Remember the first failure; of several at once, one that was killed explains the rest."""
+        if self._ending:  # what ends now ends because we said so
+            return
         bad = sorted((c for c in ended if c.exit_code), key=lambda c: -(c.exit_code or 0))
         if bad and self.failed is None and not self.stopped:
             self.failed = bad[0]
 
     def _end_rest(self) -> None:
         """SIGTERM to who still runs, SIGKILL to who then still runs; a second signal hurries."""
+        self._ending = True
         if self.failed and not self.stopped:
             self._wait(LAST_WORDS)
         late = [child for child in self.children if child.running]
