@@ -1,11 +1,11 @@
 """Automatic differentiation on programs: operators in, operators out.
 
-The steps are pure functions over lists of operators; only the last one writes to a block. The rule of each
-operator stands in its row of the op table.
+The steps are pure functions over lists of operators; only the last one writes to a block. The rule
+of each operator stands in its row of the op table.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bireme.errors import InvalidArgument, ProgramError, UnsupportedError
 from bireme.ir import (
@@ -33,9 +33,11 @@ def append_backward(
     callbacks: Sequence[Callback] | None = None,
     checkpoints: Sequence[Variable | str] | None = None,
 ) -> list[tuple[Parameter, Variable]]:
-    """Append the operators that compute d loss / d parameter, and return (parameter, gradient) pairs.
+    """Append the operators that compute d loss / d parameter, and return (parameter, gradient)
+    pairs.
 
-    `loss` is a variable with one element. `no_grad_set` names variables through which no gradient flows.
+    `loss` is a variable with one element. `no_grad_set` names variables through which no gradient
+    flows.
 
     Raises:
         InvalidArgument: the loss is not a scalar, or a listed parameter does not exist.
@@ -68,7 +70,7 @@ def append_backward(
 def gradients(
     targets: Variable | Sequence[Variable],
     inputs: Variable | Sequence[Variable],
-    target_gradients: Variable | None | Sequence[Variable | None] = None,
+    target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Iterable[Variable | str] | None = None,
 ) -> list[Variable | None]:
     """The gradients of `targets` with respect to `inputs`; None where an input does not matter.
@@ -158,7 +160,7 @@ def without_use(
     stopped: Collection[str],
     block: Block,
 ) -> set[str]:
-    """Outputs of the path that no operator of the path uses: their gradient is zero, not missing."""
+    """Outputs that no operator of the path uses: their gradient is zero, not missing."""
     used, idle = set(targets), set()
     for op in reversed(path):
         if not op.block_refs():
@@ -175,7 +177,9 @@ def without_use(
 def gradient_operators(
     block: Block, path: Sequence[Operator], stopped: Collection[str]
 ) -> list[Operator]:
-    """What the rules of the operators answer, last operator first, without gradients of stopped variables."""
+    """What the rules of the operators answer, last operator first, without gradients of stopped
+    variables.
+    """
     dropped = {grad_name(n) for n in stopped}
     ops = []
     for op in reversed(path):
@@ -203,7 +207,9 @@ def _passes_gradient(block: Block, op: Operator, stopped: Collection[str]) -> bo
 
 
 def _operator(spec: OpSpec, forward: Operator, dropped: Collection[str]) -> Operator:
-    """The operator of a spec; a gradient that is not wanted leaves a hole, or nothing in a single slot."""
+    """The operator of a spec; a gradient that is not wanted leaves a hole, or nothing in a single
+    slot.
+    """
     outputs: dict[str, tuple[str, ...]] = {}
     for slot, names in spec.outputs.items():
         kept = tuple(EMPTY if n in dropped else n for n in names)
@@ -214,72 +220,84 @@ def _operator(spec: OpSpec, forward: Operator, dropped: Collection[str]) -> Oper
 
 
 def add_repeated(ops: Sequence[Operator], block_idx: int) -> list[Operator]:
-    """Give every further writer of a gradient its own name, and sum them before the first reader."""
-    result: list[Operator] = []
-    parts: dict[str, list[tuple[int, str]]] = {}
-    counts: dict[str, int] = {}
-
-    def fresh(name: str) -> str:
-        counts[name] = counts.get(name, -1) + 1
-        return f"{name}@RENAME@block{block_idx}@{counts[name]}"
-
-    def close(name: str) -> None:
-        """Sum the parts written so far under the plain name."""
-        written = parts[name]
-        if len(written) < 2:
-            return
-        attrs = {"op_role": OpRole.Backward, "op_role_var": ()}
-        inputs = {"X": tuple(n for _, n in written)}
-        result.append(Operator("sum", inputs, {"Out": (name,)}, _sum_attrs(attrs)))
-        parts[name] = [(len(result) - 1, name)]
-
+    """Give each further writer of a gradient its own name, and sum before the first reader."""
+    parts = _Parts(block_idx)
     for op in ops:
         for name in op.input_arg_names:
-            if name in parts:
-                close(name)
-        renamed: dict[str, tuple[str, ...]] = dict(op.outputs)
+            parts.sum_up(name)
+        parts.append(op)
+    for name in list(parts.written):
+        parts.sum_up(name)
+    return parts.ops
+
+
+class _Place(NamedTuple):
+    """One output argument of one operator."""
+
+    op: int
+    slot: str
+    argument: int
+
+
+class _Parts:
+    """Operators so far, and who wrote which part of a gradient since it was last summed."""
+
+    def __init__(self, block_idx: int) -> None:
+        self.ops: list[Operator] = []
+        self.written: dict[str, list[tuple[_Place, str]]] = {}
+        self._block_idx = block_idx
+        self._counts: dict[str, int] = {}
+
+    def append(self, op: Operator) -> None:
+        self.ops.append(op)
         for slot in sorted(op.outputs):
-            names = list(op.outputs[slot])
-            for i, name in enumerate(names):
-                if "@GRAD" not in name or name == EMPTY or name in op.input_arg_names:
-                    continue
-                written = parts.setdefault(name, [])
-                if len(written) == 1 and written[0][1] == name:
-                    at, first = written[0][0], fresh(name)
-                    written[0] = (at, first)
-                    if at < len(result):
-                        _rename_from(result, at, name, first)
-                    else:
-                        renamed = _renamed(renamed, name, first)
-                        names = [first if n == name and k < i else n for k, n in enumerate(names)]
-                if written:
-                    names[i] = fresh(name)
-                written.append((len(result), names[i]))
-            renamed[slot] = tuple(names)
-        result.append(op.replaced(outputs=renamed))
-    for name in list(parts):
-        close(name)
-    return result
+            for i, name in enumerate(op.outputs[slot]):
+                if "@GRAD" in name and name != EMPTY and name not in op.input_arg_names:
+                    self._write(name, _Place(len(self.ops) - 1, slot, i))
 
+    def sum_up(self, name: str) -> None:
+        """From here on the plain name holds everything written so far."""
+        written = self.written.get(name, ())
+        if len(written) < 2:
+            return
+        attrs = {**ROWS["sum"].defaults, "op_role": OpRole.Backward, "op_role_var": ()}
+        inputs = {"X": tuple(part for _, part in written)}
+        self.ops.append(Operator("sum", inputs, {"Out": (name,)}, attrs))
+        self.written[name] = [(_Place(len(self.ops) - 1, "Out", 0), name)]
 
-def _sum_attrs(attrs: dict[str, Any]) -> dict[str, Any]:
-    return {**ROWS["sum"].defaults, **attrs}
+    def _write(self, name: str, place: _Place) -> None:
+        written = self.written.setdefault(name, [])
+        if not written:
+            written.append((place, name))
+            return
+        if written[0][1] == name:
+            first = written[0][0]
+            written[0] = (first, self._fresh(name))
+            self._put(first, written[0][1])
+            for i in range(first.op + 1, place.op):
+                if name in self.ops[i].input_arg_names:
+                    self.ops[i] = self.ops[i].renamed({name: written[0][1]})
+        written.append((place, self._fresh(name)))
+        self._put(place, written[-1][1])
 
+    def _put(self, place: _Place, name: str) -> None:
+        op = self.ops[place.op]
+        names = list(op.outputs[place.slot])
+        names[place.argument] = name
+        self.ops[place.op] = op.replaced(outputs={**op.outputs, place.slot: names})
 
-def _rename_from(ops: list[Operator], start: int, old: str, new: str) -> None:
-    for i in range(start, len(ops)):
-        if old in ops[i].input_arg_names or old in ops[i].output_arg_names:
-            ops[i] = ops[i].renamed({old: new})
-
-
-def _renamed(part: Mapping[str, tuple[str, ...]], old: str, new: str) -> dict[str, tuple[str, ...]]:
-    return {slot: tuple(new if n == old else n for n in names) for slot, names in part.items()}
+    def _fresh(self, name: str) -> str:
+        number = self._counts.get(name, 0)
+        self._counts[name] = number + 1
+        return f"{name}@RENAME@block{self._block_idx}@{number}"
 
 
 def without_stopped(
     ops: Sequence[Operator], stopped: set[str], wanted: Collection[str]
 ) -> list[Operator]:
-    """Drop operators that only spread gradients nobody has; fill with zeros those that are still read."""
+    """Drop operators that only spread gradients nobody has; fill with zeros those that are still
+    read.
+    """
     kept: list[Operator] = []
     stopped = set(stopped)
     for op in ops:
@@ -321,7 +339,9 @@ def rename_taken(
 def append_declared(
     block: Block, ops: Sequence[Operator], origin: Mapping[str, str], callbacks: Sequence[Callback]
 ) -> None:
-    """Append the operators, declare what they write, and infer shapes; readers of nothing are dropped."""
+    """Append the operators, declare what they write, and infer shapes; readers of nothing are
+    dropped.
+    """
     for op in ops:
         grads = [n for n in op.input_arg_names if "@GRAD" in n]
         if grads and not any(block._has_var_recursive(n) for n in grads):
@@ -395,7 +415,7 @@ def _parameters(program: Program, wanted: Iterable[Variable | str] | None) -> li
     if wanted is None:
         return [p for p in program.all_parameters() if p.trainable]
     block = program.global_block()
-    found = [block._var_recursive(n) for n in _names(wanted, ordered=True)]
+    found = [block._var_recursive(n) for n in _names(wanted)]
     for var in found:
         if not isinstance(var, Parameter):
             raise InvalidArgument(f"{var.name!r} in parameter_list is not a parameter")
@@ -411,7 +431,7 @@ def _forward_names(path: Sequence[Operator], inputs: Collection[str]) -> list[st
     return list(names)
 
 
-def _names(given: Iterable[Variable | str] | None, ordered: bool = False) -> list[str]:
+def _names(given: Iterable[Variable | str] | None) -> list[str]:
     return [v if isinstance(v, str) else v.name for v in given or ()]
 
 

@@ -1,4 +1,6 @@
-"""What a user may say about a parameter: its name, initial value, rate, decay, and whether it trains."""
+"""What a user may say about a parameter: its name, initial value, rate, decay, and whether it
+trains.
+"""
 
 from typing import Any
 
@@ -10,8 +12,8 @@ __all__ = ["ParamAttr", "WeightNormParamAttr"]
 class ParamAttr:
     """Attributes of a parameter that a layer creates.
 
-    `learning_rate` multiplies the optimizer's rate; `regularizer` overrides the optimizer's; a parameter with
-    `trainable=False` gets no gradient.
+    `learning_rate` multiplies the optimizer's rate; `regularizer` overrides the optimizer's; a
+    parameter with `trainable=False` gets no gradient.
     """
 
     def __init__(
@@ -34,7 +36,8 @@ class ParamAttr:
 
     @staticmethod
     def _to_attr(arg: Any) -> Any:
-        """What a layer argument means: an attribute, a name, an initializer, a list of them, or False.
+        """What a layer argument means: an attribute, a name, an initializer, a list of them, or
+        False.
 
         Raises:
             InvalidArgument: the argument is none of these.
@@ -70,7 +73,9 @@ class ParamAttr:
 
 
 class WeightNormParamAttr(ParamAttr):
-    """A weight written as g * v / |v|, with the norm over every dimension but `dim` (arXiv 1602.07868)."""
+    """A weight written as g * v / |v|, with the norm over every dimension but `dim` (arXiv
+    1602.07868).
+    """
 
     def __init__(self, dim: int | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("do_model_average", False)

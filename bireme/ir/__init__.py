@@ -1,4 +1,6 @@
-"""The program IR: what a program is. Nothing here knows arrays, devices, roles or how a program runs."""
+"""The program IR: what a program is. Nothing here knows arrays, devices, roles or how a program
+runs.
+"""
 
 from . import unique_name
 from .block import Block, names_of

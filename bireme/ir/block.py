@@ -1,4 +1,6 @@
-"""Blocks: an ordered list of operators over a table of variables, edited only through the methods here."""
+"""Blocks: an ordered list of operators over a table of variables, edited only through the methods
+here.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +8,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from bireme.errors import InvalidArgument, UnknownName
-
 
 from .operator import Operator, Site, freeze_attr
 from .schema import nearest, schema_of
@@ -36,10 +37,14 @@ class Block:
     # -- variables -------------------------------------------------------------------------
     def create_var(self, *args: Any, **kwargs: Any) -> Variable:
         """Declare a variable; the arguments are those of `Variable`."""
-        return self._own(Variable(self, *args, **kwargs))
+        var = Variable(self, *args, **kwargs)
+        self._own(var)
+        return var
 
     def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
-        """Declare a parameter in the global block, and its initial value where `initializer` is given."""
+        """Declare a parameter in the global block, and its initial value where `initializer` is
+        given.
+        """
         initializer = kwargs.pop("initializer", None)
         home = self.program.global_block()
         param = Parameter(home, *args, **kwargs)
@@ -48,10 +53,9 @@ class Block:
             initializer(param, home)
         return param
 
-    def _own(self, var: Any) -> Any:
+    def _own(self, var: Variable) -> None:
         self.vars[var.name] = var
         self.program.touch()
-        return var
 
     def copy_var(self, var: Variable) -> Variable:
         """A variable like `var`, of the same class, owned by this block."""
@@ -67,8 +71,7 @@ class Block:
         fields = Variable.fields(var)
         if force_persistable:
             fields["persistable"] = True
-        copy: Variable = self._own(Variable(self, **fields))
-        return copy
+        return self.create_var(**fields)
 
     def has_var(self, name: str) -> bool:
         return name in self.vars

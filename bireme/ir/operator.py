@@ -38,7 +38,7 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """`outputs = type(inputs, attrs)`; slots hold names, block-valued attributes hold `BlockRef`."""
+    """`outputs = type(inputs, attrs)`; slots hold names, attributes plain values or `BlockRef`."""
 
     type: str
     inputs: Names = field(default_factory=dict)

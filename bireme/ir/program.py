@@ -140,7 +140,8 @@ class Program:
         return copy
 
     def take(self, other: "Program") -> None:
-        """Become `other` in place; the program, its blocks and every surviving variable keep identity.
+        """Become `other` in place; the program, its blocks and every surviving variable keep
+        identity.
 
         `other` must not be used afterwards.
         """
@@ -174,7 +175,7 @@ class Program:
 
 
 def _merge(program: Program, old: Block | None, new: Block) -> Block:
-    """`old` with the content of `new`; variables that both have keep the identity of the old ones."""
+    """`old` with the content of `new`; variables that both have keep the old identity."""
     block = old or Block(program, new.idx)
     block.idx, block.parent_idx = new.idx, new.parent_idx
     block.forward_block_idx = new.forward_block_idx

@@ -1,4 +1,6 @@
-"""Where the op table hangs its rows, so that the IR can fill defaults and infer shapes without importing it."""
+"""Where the op table hangs its rows, so that the IR can fill defaults and infer shapes without
+importing it.
+"""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping

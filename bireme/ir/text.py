@@ -1,4 +1,6 @@
-"""Programs as text, one line per variable and operator, and back: `parse_program(str(p))` equals `p`."""
+"""Programs as text, one line per variable and operator, and back: `parse_program(str(p))` equals
+`p`.
+"""
 
 import ast
 import re
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bireme.errors import FormatError
 
-from .dtypes import NAME_OF, VarType, is_tensor_kind
+from .dtypes import NAME_OF, VarType
 from .operator import ROLE_DEFAULTS, BlockRef, Operator
 from .variable import Parameter, Variable
 
@@ -238,7 +240,7 @@ class _Tokens:
             index = self.value()
             self.expect(")")
             return BlockRef(index)
-        return _WORDS[text] if text in _WORDS else text
+        return _WORDS.get(text, text)
 
     def _items(self) -> tuple[Any, ...]:
         items = []

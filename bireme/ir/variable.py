@@ -1,4 +1,6 @@
-"""Variables: what a name stands for. A variable belongs to one block; every edit is an edit of its program."""
+"""Variables: what a name stands for. A variable belongs to one block; every edit is an edit of its
+program.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -102,13 +104,6 @@ class Variable:
         """Become like `other` in everything but identity and owner."""
         self.__dict__.update({k: v for k, v in other.__dict__.items() if k != "block"})
         self.block.program.touch()
-
-    def astype(self, dtype: Any) -> "Variable":
-        """A `cast` of this variable, appended to the current block."""
-        from bireme.layers import cast
-
-        result: Variable = cast(self, dtype)
-        return result
 
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
         return str(self)

@@ -28,9 +28,9 @@ _NEEDS_NO_WRITER = frozenset(
 def verify(program: "Program", *, after: str = "") -> None:
     """Check the whole program.
 
-    `after` names the pass that made it, for the message. Checked: block indices and parents, references
-    to blocks, every name declared, every operator known with the slots of its row, and every value
-    written before it is read.
+    `after` names the pass that made it, for the message. Checked: block indices and parents,
+    references to blocks, every name declared, every operator known with the slots of its row, and
+    every value written before it is read.
 
     Raises:
         ProgramError: with `.block`, `.index`, the operator and the user's source line.

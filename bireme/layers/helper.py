@@ -1,4 +1,6 @@
-"""What every layer needs: unique names, parameters with their initial values, temporaries, bias and activation."""
+"""What every layer needs: unique names, parameters with their initial values, temporaries, bias and
+activation.
+"""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -97,7 +99,8 @@ class LayerHelper:
         stop_gradient: bool = False,
         type: VarType = VarType.LOD_TENSOR,
     ) -> Any:
-        """A parameter of the main program and its initialiser in the startup program; None if `attr` is False.
+        """A parameter of the main program and its initialiser in the startup program; None if
+        `attr` is False.
 
         A parameter of that name that already exists is shared, and must have the same shape.
         """
@@ -176,7 +179,9 @@ class LayerHelper:
     def append_bias_op(
         self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None
     ) -> Variable:
-        """`input_var` plus a bias over the dimensions from `dim_start`; unchanged if there is no bias."""
+        """`input_var` plus a bias over the dimensions from `dim_start`; unchanged if there is no
+        bias.
+        """
         attr = self.bias_attr
         if attr is False:
             return input_var

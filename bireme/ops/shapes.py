@@ -1,4 +1,4 @@
-"""Shape rules that many rows share. A dimension of -1 is a size known only when the program runs."""
+"""Shape rules that many rows share. A dimension of -1 is known only when the program runs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

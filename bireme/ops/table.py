@@ -1,6 +1,8 @@
-"""The op table: one row per operator type, with its slots, attributes, shape rule, kernel and gradient rule.
+"""The op table: one row per operator type, with its slots, attributes, shape rule, kernel and
+gradient rule.
 
-Slots and attribute defaults come from `signatures.json`; a family file adds what the operator computes:
+Slots and attribute defaults come from `signatures.json`; a family file adds what the operator
+computes:
 
     @op("tanh", infer=same_as("X"), grad=GradOp(uses=("Out",)))
     def tanh(xp, X, out=None):
@@ -10,8 +12,9 @@ Slots and attribute defaults come from `signatures.json`; a family file adds wha
     def tanh_grad(xp, Out, dOut):
         return dOut * (1 - Out * Out)
 
-A kernel's parameters are bound by name, once, when a program is compiled (see `Role`). It returns one value, or a
-tuple in the order of `returns`. Kernels know no scopes, no flags and no variable names.
+A kernel's parameters are bound by name, once, when a program is compiled (see `Role`). It returns
+one value, or a tuple in the order of `returns`. Kernels know no scopes, no flags and no variable
+names.
 """
 
 import inspect
@@ -30,7 +33,9 @@ F = TypeVar("F", bound=Kernel)
 
 
 class Slot(NamedTuple):
-    """A slot of an operator: `many` takes a list of variables, `hidden` is computed only for the gradient."""
+    """A slot of an operator: `many` takes a list of variables, `hidden` is computed only for the
+    gradient.
+    """
 
     name: str
     many: bool = False
@@ -89,10 +94,12 @@ LodRule = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], Ma
 
 @dataclass(frozen=True, slots=True)
 class GradOp:
-    """The usual gradient rule: one operator that reads `uses` and the gradients of the outputs `of`.
+    """The usual gradient rule: one operator that reads `uses` and the gradients of the outputs
+    `of`.
 
-    `uses` are forward slots, inputs or outputs; `wrt` the input slots that get a gradient (default: all that
-    are not optional); `of` defaults to the outputs that are not hidden; `type` to `<forward>_grad`.
+    `uses` are forward slots, inputs or outputs; `wrt` the input slots that get a gradient (default:
+    all that are not optional); `of` defaults to the outputs that are not hidden; `type` to
+    `<forward>_grad`.
     """
 
     uses: tuple[str, ...] = ()
@@ -131,7 +138,7 @@ class Row:
     kernel: Kernel | None = None
     returns: tuple[str, ...] = ()
     grad: GradRule | None = None
-    lod: "str | None | LodRule" = ""
+    lod: "str | LodRule | None" = ""
     inplace: Mapping[str, str] = field(default_factory=dict)
     effect: str = ""
     control: bool = False
@@ -232,7 +239,9 @@ class Infer:
         index: int = 0,
         like: Variable | None = None,
     ) -> None:
-        """Describe output `index` of a slot; an absent output is skipped. `like` fills what is not given."""
+        """Describe output `index` of a slot; an absent output is skipped. `like` fills what is not
+        given.
+        """
         names = self.op.outputs.get(slot, ())
         var = self.block._find_var_recursive(names[index]) if index < len(names) else None
         if var is None:
@@ -265,7 +274,7 @@ def op(
     infer: Callable[[Infer], None] | None = None,
     grad: GradRule | None = None,
     returns: str = "",
-    lod: str | None | LodRule = "",
+    lod: str | LodRule | None = "",
     inplace: Mapping[str, str] | None = None,
     control: bool = False,
     stateful: bool = False,
@@ -275,10 +284,11 @@ def op(
 ) -> Callable[[F], F]:
     """Register the kernel of an operator type, and its row where that does not stand yet.
 
-    `returns` lists the output slots in the order of the returned tuple; `lod` says how the outputs get their
-    LoD (`""`: from the first input; a slot name; None: they have none; or a function); `inplace` maps an
-    output slot to the input slot whose memory it may take. `ins`, `outs` and `attrs` describe operators that
-    `signatures.json` does not have. A `stateful` kernel is never folded or skipped.
+    `returns` lists the output slots in the order of the returned tuple; `lod` says how the outputs
+    get their LoD (`""`: from the first input; a slot name; None: they have none; or a function);
+    `inplace` maps an output slot to the input slot whose memory it may take. `ins`, `outs` and
+    `attrs` describe operators that `signatures.json` does not have. A `stateful` kernel is never
+    folded or skipped.
     """
 
     def register(kernel: F) -> F:
@@ -313,7 +323,7 @@ def declare(
     attrs: Mapping[str, Any] | None = None,
     effect: str = "",
 ) -> Row:
-    """The row of a type, made if need be; a row with an `effect` is run by the provider it names."""
+    """The row of a type, made if need be; one with an `effect` is run by that provider."""
     row = ROWS.get(type)
     if row is None:
         known = _SIGNATURES.get(type, {"in": {}, "out": {}, "attrs": {}})
