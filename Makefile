@@ -1,4 +1,4 @@
-# make run | test | check | bench | protos | gpu | types | clean
+# make run | test | check | format | bench | docs | protos | gpu | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 
 VENV   := .venv
@@ -13,7 +13,16 @@ FIND_PYTHON = for p in $(CHOICES); do \
 RUN_ARGS ?=
 TEST_ARGS ?=
 
-.PHONY: run test check format types bench protos gpu clean
+define FLAGS_HEAD
+# Flags
+
+Set a flag for a process with `FLAGS_name=value` in its environment, or in a script with `bireme.set_flags`. `bireme flags` shows
+the present values and where they came from. This page is written by `make docs`.
+
+endef
+export FLAGS_HEAD
+
+.PHONY: run test check format types bench docs protos gpu clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -36,6 +45,9 @@ types: $(STAMP)
 
 bench: $(STAMP)
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) $$file || exit 1; done
+
+docs: $(STAMP)
+	@{ echo "$$FLAGS_HEAD"; $(VENV)/bin/bireme flags --markdown; } > docs/flags.md
 
 protos: types
 	$(PYTHON) -m grpc_tools.protoc -I build/types --python_out=build/types --pyi_out=build/types \
