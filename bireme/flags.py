@@ -48,6 +48,7 @@ TABLE: tuple[Flag, ...] = (
     # bireme's own
     Flag("place", "cpu", "device of examples and of Executor() without a place: cpu or gpu"),
     Flag("heartbeat_seconds", 10.0, "silence after which a process counts as lost"),
+    Flag("join_seconds", 300.0, "how long servers and trainers wait for one another at the start"),
     Flag("collective_engine", "auto", "auto, local, grpc, mpi or nccl: what carries all-reduce"),
     # calls between processes
     Flag("rpc_deadline", 180000, "milliseconds that one call may take, waiting included"),
