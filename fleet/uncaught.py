@@ -4,6 +4,7 @@ Exit codes: 2 for a mistake that the user can mend (configuration, environment, 
 for everything else.
 """
 
+import signal
 import sys
 from types import TracebackType
 
@@ -16,23 +17,28 @@ FAILURE = 1
 
 
 def exit_code(error: BaseException) -> int:
-    """2 when the user can mend it, 1 when the cluster or the program failed."""
+    """2 when the user can mend it, 130 for Ctrl-C, 1 when the cluster or the program failed."""
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + signal.SIGINT
     mendable = isinstance(error, BiremeError) and not isinstance(error, PeerError)
     return USER_MISTAKE if mendable else FAILURE
 
 
 def install() -> None:
-    """Let an uncaught BiremeError print its message alone; calling it again changes nothing."""
+    """Let an uncaught BiremeError or Ctrl-C end in a message; calling it again changes nothing."""
     if getattr(sys.excepthook, "_of_bireme", False):
         return
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not isinstance(error, BiremeError):
+        sys.stdout.flush()
+        if isinstance(error, KeyboardInterrupt):
+            print("bireme: interrupted", file=sys.stderr, flush=True)
+        elif isinstance(error, BiremeError):
+            print(f"bireme: {kind.__name__}: {error}", file=sys.stderr, flush=True)
+        else:
             previous(kind, error, trace)
             return
-        sys.stdout.flush()
-        print(f"bireme: {kind.__name__}: {error}", file=sys.stderr, flush=True)
         raise SystemExit(exit_code(error))  # the interpreter exits with it after this hook
 
     hook._of_bireme = True  # type: ignore[attr-defined]  # marks the hook for the check above

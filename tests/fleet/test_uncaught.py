@@ -27,6 +27,7 @@ def end(error: str) -> "subprocess.CompletedProcess[str]":
         ("errors.ConfigError('port 1 is taken', hint='choose another')", 2, "port 1 is taken"),
         ("errors.FeedError('feed x is missing')", 2, "feed x is missing"),
         ("errors.PeerLost('trainer 1 is silent', peer='trainer 1', step=7)", 1, "step 7"),
+        ("KeyboardInterrupt()", 130, "interrupted"),
     ],
 )
 def test_our_errors_are_messages(error: str, code: int, text: str) -> None:
