@@ -1,0 +1,1 @@
+"""The examples run, and their helpers do what they say."""
