@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -39,9 +40,10 @@ def main() -> None:
 @click.option("--start-port", default=0, help="First port; without it the kernel picks free ones.")
 @click.option("--grace", default=10.0, show_default=True,
               help="Seconds the servers get to end after the last trainer.")  # fmt: skip
+@click.option("--gpus", default="", help="Devices, one for each trainer in turn: 0,1.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def launch(script: str, arguments: tuple[str, ...], **options: object) -> None:
+def launch(script: str, arguments: tuple[str, ...], gpus: str, **options: Any) -> None:
     """Start SCRIPT once per role on this machine, and watch until all have ended.
 
     Each process learns its role from the environment: TRAINING_ROLE, PADDLE_PSERVERS_IP_PORT_LIST,
@@ -56,7 +58,8 @@ def launch(script: str, arguments: tuple[str, ...], **options: object) -> None:
     """
     from .watch import run_job
 
-    job = Job(script, arguments, **options)  # type: ignore[arg-type]  # click has checked them
+    devices = tuple(word.strip() for word in gpus.split(",") if word.strip())
+    job = Job(script, arguments, gpus=devices, **options)
     sys.exit(run_job(job, dict(os.environ), click.echo))
 
 

@@ -36,6 +36,7 @@ class Job:
     start_port: int = 0
     log_dir: str = "log"
     grace: float = 10.0
+    gpus: tuple[str, ...] = ()
 
     def check(self) -> "Job":
         """This job, or a ConfigError that says why it cannot start."""
@@ -47,6 +48,12 @@ class Job:
             raise ConfigError(
                 f"{self.servers} servers and {self.trainers} trainers make no cluster",
                 hint="pserver mode needs at least one of each; nccl2 mode needs trainers only",
+            )
+        if self.gpus and len(self.gpus) < self.trainers:
+            raise ConfigError(
+                f"{len(self.gpus)} devices for {self.trainers} trainers",
+                where=f"--gpus {','.join(self.gpus)}",
+                hint="give each trainer a device of its own, or start fewer trainers",
             )
         return self
 
@@ -87,7 +94,7 @@ def seats(job: Job, endpoints: Sequence[str]) -> tuple[Seat, ...]:
     ]
     name = "trainerlog" if servers else "workerlog"
     found += [
-        Seat("trainer", i, f"{name}.{i}", {**shared, **_place(e), **_trainer(i)})
+        Seat("trainer", i, f"{name}.{i}", {**shared, **_place(e), **_trainer(i), **_device(job, i)})
         for i, e in enumerate(trainers)
     ]
     return tuple(found)
@@ -109,6 +116,10 @@ def _server(index: int) -> dict[str, str]:
 
 def _trainer(index: int) -> dict[str, str]:
     return {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(index)}
+
+
+def _device(job: Job, index: int) -> dict[str, str]:
+    return {"FLAGS_selected_gpus": job.gpus[index]} if job.gpus else {}
 
 
 def blas_threads(processes: int) -> int:

@@ -66,3 +66,15 @@ def test_a_cluster_needs_both_roles(tmp_path: Path, servers: int, trainers: int)
 def test_a_missing_script_is_named() -> None:
     with pytest.raises(ConfigError, match=r"no script nowhere\.py"):
         Job("nowhere.py").check()
+
+
+def test_each_trainer_gets_its_device() -> None:
+    found = seats(Job("x.py", mode="nccl2", gpus=("4", "6")), ENDPOINTS[:2])
+    assert [seat.variables["FLAGS_selected_gpus"] for seat in found] == ["4", "6"]
+
+
+def test_too_few_devices_are_refused(tmp_path: Path) -> None:
+    script = tmp_path / "x.py"
+    script.touch()
+    with pytest.raises(ConfigError, match="1 devices for 2 trainers"):
+        Job(str(script), gpus=("0",)).check()
