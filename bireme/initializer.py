@@ -1,7 +1,9 @@
-"""Initialisers: each writes the operator that gives a variable its first value into the startup program.
+"""Initialisers: each writes the operator that gives a variable its first value into the startup
+program.
 
-Names, places of operators and seeds are those of Fluid: operators are put first in the block, so the parameter that
-was declared last is initialised first, and a seed of 0 becomes the seed of the program.
+Names, places of operators and seeds are those of Fluid: operators are put first in the block, so
+the parameter that was declared last is initialised first, and a seed of 0 becomes the seed of the
+program.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -144,7 +146,8 @@ class _Scaled(Initializer):
 class XavierInitializer(_Scaled):
     """Variance 2 / (fan_in + fan_out).
 
-    Glorot and Bengio, Understanding the difficulty of training deep feedforward neural networks, 2010.
+    Glorot and Bengio, Understanding the difficulty of training deep feedforward neural networks,
+    2010.
     """
 
     label = "xavier_init"
@@ -186,8 +189,8 @@ class MSRAInitializer(_Scaled):
 class BilinearInitializer(Initializer):
     """Weights with which a transposed convolution enlarges an image by linear interpolation.
 
-    The operator goes last in the block, as in Fluid. Fluid's own values suffer from a division that is not whole
-    under Python 3; these are the interpolation weights.
+    The operator goes last in the block, as in Fluid. Fluid's own values suffer from a division
+    that is not whole under Python 3; these are the interpolation weights.
     """
 
     def __call__(self, var: Variable, block: Block) -> Operator:
@@ -236,9 +239,7 @@ _VALUES = {
 }
 
 
-def _assigned(
-    block: Block, var: Variable, label: str, values: Any, last: bool = False
-) -> Operator:
+def _assigned(block: Block, var: Variable, label: str, values: Any, last: bool = False) -> Operator:
     dtype = VarType.FP32 if var.dtype == VarType.FP16 else var.dtype
     slot = _VALUES.get(dtype) if dtype is not None else None
     if slot is None:
@@ -247,7 +248,8 @@ def _assigned(
         )
     if tuple(values.shape) != var.shape:
         raise InvalidArgument(
-            f"the value for {var.name!r} has shape {list(values.shape)}, the variable {list(var.shape)}"
+            f"the value for {var.name!r} has shape {list(values.shape)}, "
+            f"the variable {list(var.shape)}"
         )
     plain = values.astype(VALUE_DTYPES[slot]).reshape(-1).tolist()
     return _written(block, var, label, "assign_value", {slot: plain}, last=last)
@@ -264,7 +266,7 @@ VALUE_DTYPES = {
 def _drawn(
     block: Block, var: Variable, label: str, type_: str, attrs: Mapping[str, Any], seed: int
 ) -> Operator:
-    given = {} if type_ == "uniform_random" else None
+    given: dict[str, Any] | None = {} if type_ == "uniform_random" else None
     return _written(block, var, label, type_, {**attrs, "seed": seed}, inputs=given)
 
 

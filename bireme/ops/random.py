@@ -1,6 +1,8 @@
-"""Operators that draw random numbers. Which numbers is the key's business: kernels here only ask for a distribution.
+"""Operators that draw random numbers. Which numbers is the key's business: kernels here only ask
+for a distribution.
 
-A `key` names seed, variable and position, so a slice of a parameter draws what the whole would have at its place.
+A `key` names seed, variable and position, so a slice of a parameter draws what the whole would
+have at its place.
 """
 
 from collections.abc import Sequence
@@ -59,7 +61,9 @@ def _size(shape: Sequence[int], tensor: Array, parts: Sequence[Array] | None) ->
     return [int(n) for n in shape]
 
 
-def _batched(shape: Sequence[int], like: Array, source: int | None, target: int | None) -> list[int]:
+def _batched(
+    shape: Sequence[int], like: Array, source: int | None, target: int | None
+) -> list[int]:
     size = list(shape)
     size[target or 0] = like.shape[source or 0]
     return size
@@ -176,7 +180,9 @@ def randperm(xp: Any, key: Key, n: int, dtype: int) -> Array:
 
 @op("shuffle_batch", infer=_shuffle_rule, returns="Out ShuffleIdx SeedOut", stateful=True)
 def shuffle_batch(xp: Any, key: Key, X: Array, Seed: Array) -> tuple[Array, Array, Array]:
-    """Rows (all but the last dimension) in random order, the order, and the seed of the next call."""
+    """Rows (all but the last dimension) in random order, the order, and the seed of the next
+    call.
+    """
     rows = X.reshape(-1, X.shape[-1])
     order = key.permutation(xp, len(rows))
     return rows[order].reshape(X.shape), order, Seed + 1

@@ -1,0 +1,200 @@
+"""Update rules without a memory of squared gradients: descent, momentum, LARS, proximal and
+private descent.
+
+Rules are written as the papers write them and work in place: every output may share its input's
+memory. Gradients of SELECTED_ROWS touch their rows only, unless the rule moves every row in every
+step (momentum).
+"""
+
+from typing import Any
+
+from bireme.runtime.arrays import Array
+from bireme.runtime.random import Key
+from bireme.runtime.values import SelectedRows
+
+from .shapes import each_as
+from .table import op, selected_rows
+from .tiles import copied, dense, targets, tiles, unique_rows
+
+_PARAM = each_as(ParamOut="Param")
+_VELOCITY = each_as(ParamOut="Param", VelocityOut="Velocity")
+
+
+@op("sgd", infer=_PARAM, lod=None, inplace={"ParamOut": "Param"})
+def sgd(xp: Any, Param: Array, Grad: Array, LearningRate: Array, out: Any = None) -> Array:
+    """p <- p - r g"""
+    (new,) = targets(xp, out, Param)
+    for p, g, q in tiles(xp, Param, Grad.reshape(Param.shape), new):
+        xp.subtract(p, g * LearningRate, out=q)
+    return new
+
+
+@selected_rows("sgd", "Grad")
+def sgd_rows(
+    xp: Any, Param: Array, Grad: SelectedRows, LearningRate: Array, out: Any = None
+) -> Array:
+    (new,) = copied(xp, out, Param)
+    rows, value = unique_rows(xp, Grad)
+    if len(rows):
+        new[rows] -= value * LearningRate
+    return new
+
+
+@op(
+    "momentum",
+    infer=_VELOCITY,
+    lod=None,
+    returns="ParamOut VelocityOut",
+    inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
+)
+def momentum(
+    xp: Any,
+    Param: Array,
+    Grad: Array,
+    Velocity: Array,
+    LearningRate: Array,
+    mu: float,
+    use_nesterov: bool,
+    out: Any = None,
+) -> tuple[Array, Array]:
+    """v <- mu v + g;  p <- p - r v, or with Nesterov p - r (g + mu v).
+
+    Sutskever et al., On the importance of initialization and momentum in deep learning, 2013.
+    """
+    new, speed = targets(xp, out, Param, Velocity)
+    for p, g, v, q, w in tiles(xp, Param, Grad.reshape(Param.shape), Velocity, new, speed):
+        xp.multiply(v, mu, out=w)
+        xp.add(w, g, out=w)
+        step = (g + w * mu) * LearningRate if use_nesterov else w * LearningRate
+        xp.subtract(p, step, out=q)
+    return new, speed
+
+
+@selected_rows("momentum", "Grad")
+def momentum_rows(
+    xp: Any,
+    Param: Array,
+    Grad: SelectedRows,
+    Velocity: Array,
+    LearningRate: Array,
+    mu: float,
+    use_nesterov: bool,
+    out: Any = None,
+) -> tuple[Array, Array]:
+    whole = dense(xp, Grad, Param)
+    return momentum(xp, Param, whole, Velocity, LearningRate, mu, use_nesterov, out)
+
+
+@op(
+    "lars_momentum",
+    infer=_VELOCITY,
+    lod=None,
+    returns="ParamOut VelocityOut",
+    inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
+)
+def lars_momentum(
+    xp: Any,
+    Param: Array,
+    Grad: Array,
+    Velocity: Array,
+    LearningRate: Array,
+    mu: float,
+    lars_coeff: float,
+    lars_weight_decay: float,
+    out: Any = None,
+) -> tuple[Array, Array]:
+    """v <- mu v + r' (g + d p);  p <- p - v, with r' = r c |p| / (|g| + d |p|).
+
+    You et al., Large batch training of convolutional networks, 2017.
+    """
+    size, slope = norm(xp, Param), norm(xp, Grad)
+    rate = LearningRate * lars_coeff * size / (slope + lars_weight_decay * size)
+    new, speed = targets(xp, out, Param, Velocity)
+    for p, g, v, q, w in tiles(xp, Param, Grad, Velocity, new, speed):
+        step = (g + p * lars_weight_decay) * rate
+        xp.multiply(v, mu, out=w)
+        xp.add(w, step, out=w)
+        xp.subtract(p, w, out=q)
+    return new, speed
+
+
+@op("dpsgd", infer=_PARAM, lod=None, inplace={"ParamOut": "Param"}, stateful=True)
+def dpsgd(
+    xp: Any,
+    key: Key,
+    Param: Array,
+    Grad: Array,
+    LearningRate: Array,
+    clip: float,
+    batch_size: float,
+    sigma: float,
+    out: Any = None,
+) -> Array:
+    """p <- p - r (g / max(1, |g| / c) + n / B), with one normal number n of deviation sigma.
+
+    Abadi et al., Deep learning with differential privacy, 2016.
+    """
+    shrink = xp.maximum(norm(xp, Grad) / clip, 1)
+    noise = key.normal(xp, (1,), 0.0, sigma, Param.dtype.name) / batch_size
+    (new,) = targets(xp, out, Param)
+    for p, g, q in tiles(xp, Param, Grad, new):
+        xp.subtract(p, (g / shrink + noise) * LearningRate, out=q)
+    return new
+
+
+@op("proximal_gd", infer=_PARAM, lod=None, inplace={"ParamOut": "Param"})
+def proximal_gd(
+    xp: Any,
+    Param: Array,
+    Grad: Array,
+    LearningRate: Array,
+    l1: float,
+    l2: float,
+    out: Any = None,
+) -> Array:
+    """A descent step, then the proximal operator of l1 |p| + l2 p^2 / 2.
+
+    Duchi and Singer, Efficient online and batch learning using forward backward splitting, 2009.
+    """
+    (new,) = targets(xp, out, Param)
+    for p, g, q in tiles(xp, Param, Grad, new):
+        q[...] = proximal(xp, p - g * LearningRate, LearningRate, l1, l2)
+    return new
+
+
+@op(
+    "proximal_adagrad",
+    infer=each_as(ParamOut="Param", MomentOut="Moment"),
+    lod=None,
+    returns="ParamOut MomentOut",
+    inplace={"ParamOut": "Param", "MomentOut": "Moment"},
+)
+def proximal_adagrad(
+    xp: Any,
+    Param: Array,
+    Moment: Array,
+    Grad: Array,
+    LearningRate: Array,
+    l1: float,
+    l2: float,
+    out: Any = None,
+) -> tuple[Array, Array]:
+    """Adagrad's step, then the proximal operator."""
+    new, moment = targets(xp, out, Param, Moment)
+    for p, m, g, q, n in tiles(xp, Param, Moment, Grad, new, moment):
+        xp.add(m, g * g, out=n)
+        q[...] = proximal(xp, p - LearningRate * g / xp.sqrt(n), LearningRate, l1, l2)
+    return new, moment
+
+
+def proximal(xp: Any, p: Array, rate: Array, l1: float, l2: float) -> Array:
+    """The minimiser of r (l1 |q| + l2 q^2 / 2) + (q - p)^2 / 2."""
+    if l1 > 0:
+        p = xp.sign(p) * xp.maximum(xp.abs(p) - rate * l1, 0)
+    return p / (1 + rate * l2)
+
+
+def norm(xp: Any, array: Array) -> Array:
+    """The Euclidean length of all elements, as an array without dimensions."""
+    flat = array.reshape(-1)
+    return xp.sqrt(xp.dot(flat, flat))

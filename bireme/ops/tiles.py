@@ -1,0 +1,89 @@
+"""How update rules walk over large arrays: in pieces that stay in the cache, and how selected rows
+become unique.
+
+Both hide what differs between the host and a device from the kernels; neither knows an operator.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bireme.runtime.arrays import Array
+from bireme.runtime.values import SelectedRows
+
+TILE = 1 << 14  # elements: seven float32 arrays of this size fit a level-2 cache
+
+
+def tiles(xp: Any, *arrays: Array) -> Iterator[Sequence[Array]]:
+    """Matching pieces of arrays of one shape; the whole arrays where pieces do not pay.
+
+    A rule that reads and writes piece by piece may write over its inputs.
+    """
+    size = arrays[0].size
+    if xp is not np or size < 2 * TILE or not all(a.flags.c_contiguous for a in arrays):
+        yield arrays
+        return
+    flat = [a.reshape(-1) for a in arrays]
+    for start in range(0, size, TILE):
+        yield [a[start : start + TILE] for a in flat]
+
+
+def targets(xp: Any, out: Any, *like: Array) -> tuple[Array, ...]:
+    """Buffers to write to: those offered in `out`, new ones for the rest."""
+    offered = (None,) * len(like) if out is None else out if isinstance(out, tuple) else (out,)
+    return tuple(xp.empty_like(a) if o is None else o for o, a in zip(offered, like, strict=True))
+
+
+def copied(xp: Any, out: Any, *sources: Array) -> tuple[Array, ...]:
+    """The same as `targets`, holding the values of `sources`."""
+    buffers = targets(xp, out, *sources)
+    for buffer, source in zip(buffers, sources, strict=True):
+        if buffer is not source:
+            buffer[...] = source
+    return buffers
+
+
+def merge_rows(xp: Any, rows: Array, value: Array) -> tuple[Array, Array]:
+    """Each row once, in rising order; values of equal rows added, always in the same order."""
+    unique, first, place = xp.unique(rows, return_index=True, return_inverse=True)
+    if len(unique) == len(rows):
+        return unique, value[first]
+    if xp is not np:
+        return _merge_pairs(xp, rows, value)
+    width = value[0].size
+    flat = np.zeros(len(unique) * width, dtype=value.dtype)
+    at = (place.reshape(-1, 1) * width + np.arange(width)).reshape(-1)
+    np.add.at(flat, at, value.reshape(-1))
+    return unique, flat.reshape(len(unique), *value.shape[1:])
+
+
+def _merge_pairs(xp: Any, rows: Array, value: Array) -> tuple[Array, Array]:
+    """Add neighbours of equal row until none are left: no atomics, so the same bits every time."""
+    order = xp.argsort(rows, kind="stable")
+    rows, value = rows[order], value[order]
+    while True:
+        begins = xp.concatenate((xp.ones(1, dtype=bool), rows[1:] != rows[:-1]))
+        if bool(begins.all()):
+            return rows, value
+        segment = xp.cumsum(begins) - 1
+        odd = (xp.arange(len(rows)) - xp.flatnonzero(begins)[segment]) % 2 == 1
+        even = ~odd
+        kept = value[even]
+        kept[(xp.cumsum(even) - 1)[odd]] += value[odd]
+        rows, value = rows[even], kept
+
+
+def unique_rows(xp: Any, grad: SelectedRows) -> tuple[Array, Array]:
+    """`merge_rows` of selected rows."""
+    if not len(grad.rows):
+        return grad.rows, grad.value
+    return merge_rows(xp, grad.rows, grad.value)
+
+
+def dense(xp: Any, grad: SelectedRows, like: Array) -> Array:
+    """Selected rows as a whole array; rows that are not selected are zero."""
+    whole = xp.zeros(like.shape, dtype=grad.value.dtype)
+    rows, value = unique_rows(xp, grad)
+    whole[rows] = value.reshape(len(rows), *like.shape[1:])
+    return whole
