@@ -70,6 +70,14 @@ class Key:
         """This stream from element `begin` on."""
         return Key(self.seed, self.name, begin, self.clock)
 
+    def on(self, clock: Clock) -> "Key":
+        """This stream as of a clock's trainer and step."""
+        ticking = Key.__new__(Key)
+        for name in ("seed", "name", "begin", "words"):
+            object.__setattr__(ticking, name, getattr(self, name))
+        object.__setattr__(ticking, "clock", clock)
+        return ticking
+
     # -- draws -----------------------------------------------------------------------------
     def uniform(
         self,

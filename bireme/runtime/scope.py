@@ -81,6 +81,7 @@ class Scope:
     def __init__(self, parent: "Scope | None" = None) -> None:
         self.parent = parent
         self.kids: list[Scope] = []
+        self.erased = 0  # how often names were forgotten: cells found before may be stale
         self._cells: dict[str, Cell] = {}
 
     def var(self, name: str) -> Cell:
@@ -104,6 +105,7 @@ class Scope:
         """Forget these names of this scope."""
         for name in names:
             self._cells.pop(name, None)
+        self.erased += 1
 
     def local_var_names(self) -> list[str]:
         return list(self._cells)

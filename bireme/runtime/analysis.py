@@ -1,0 +1,114 @@
+"""What a block's operators read and write: which are live, and what is used last where.
+
+This file looks at names and rows only; it knows no arrays and no frames.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bireme.errors import UnknownName
+from bireme.ir import EMPTY, SCHEMAS, Block, Operator, Program, nearest
+from bireme.ops.table import ROWS, Row
+
+__all__ = ["Access", "accesses", "kept_for_gradient", "last_uses", "live", "row_of"]
+
+_NOT_RUN = frozenset({"feed", "fetch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One operator with the names it touches, those of its sub-blocks included."""
+
+    index: int
+    op: Operator
+    row: Row
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether it may leave some of its names untouched."""
+        return self.row.control or bool(self.row.effect)
+
+
+def row_of(op: Operator) -> Row:
+    """The row that runs `op`.
+
+    Raises:
+        UnknownName: there is none, or it has no kernel.
+    """
+    row = ROWS.get(op.type)
+    if row is None or not (row.kernel or row.effect):
+        where = f"op: {op}" + (f"\n  at {op.site}" if op.site else "")
+        runnable = [name for name in SCHEMAS if ROWS[name].kernel or ROWS[name].effect]
+        raise UnknownName(
+            f"operator {op.type!r} cannot run here", where=where, hint=nearest(op.type, runnable)
+        )
+    return row
+
+
+def accesses(block: Block) -> list[Access]:
+    """The operators of `block` that run, in order; `feed` and `fetch` are the executor's."""
+    return [
+        _access(block.program, i, op) for i, op in enumerate(block.ops) if op.type not in _NOT_RUN
+    ]
+
+
+def _access(program: Program, index: int, op: Operator) -> Access:
+    reads, writes = _names(op.input_arg_names), _names(op.output_arg_names)
+    for ref in op.block_refs() if not ROWS[op.type].effect else ():
+        inner_reads, inner_writes = _captured(program, ref.idx)
+        reads += [name for name in inner_reads if name not in reads]
+        writes += [name for name in inner_writes if name not in writes]
+    return Access(index, op, row_of(op), tuple(reads), tuple(writes))
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name != EMPTY]
+
+
+def _captured(program: Program, idx: int) -> tuple[list[str], list[str]]:
+    """The outer names that block `idx` reads and writes; what it writes in part it also reads."""
+    block = program.block(idx)
+    local = set(block.vars)
+    if block.forward_block_idx >= 0:  # a gradient block finds these in the saved step scope
+        local |= set(program.block(block.forward_block_idx).vars)
+    inner = [_access(program, i, op) for i, op in enumerate(block.ops)]
+    reads = _names(n for access in inner for n in access.reads if n not in local)
+    writes = _names(n for access in inner for n in access.writes if n not in local)
+    return reads, writes
+
+
+def kept_for_gradient(block: Block) -> tuple[str, ...]:
+    """The local names of `block` that a gradient block reads from its saved steps."""
+    program = block.program
+    kept: dict[str, None] = {}
+    for other in program.blocks:
+        if other.idx != block.idx and other.forward_block_idx == block.idx:
+            for index, op in enumerate(other.ops):
+                reads = _access(program, index, op).reads
+                kept.update((name, None) for name in reads if name in block.vars)
+    return tuple(kept)
+
+
+def live(found: Sequence[Access], wanted: Iterable[str], lasting: frozenset[str]) -> list[Access]:
+    """The operators that matter for `wanted` names, for `lasting` variables or for the world."""
+    needed = set(wanted)
+    kept: list[Access] = []
+    for access in reversed(found):
+        acts = access.dynamic or access.row.stateful or not access.writes
+        if acts or any(name in needed or name in lasting for name in access.writes):
+            needed.update(access.reads)
+            kept.append(access)
+    return kept[::-1]
+
+
+def last_uses(found: Sequence[Access], keep: frozenset[str]) -> list[tuple[str, ...]]:
+    """For each operator the names that nobody needs after it, `keep` excepted."""
+    seen = set(keep)
+    dying: list[tuple[str, ...]] = []
+    for access in reversed(found):
+        dead = [n for n in dict.fromkeys(access.reads + access.writes) if n not in seen]
+        seen.update(dead)
+        dying.append(tuple(dead))
+    return dying[::-1]

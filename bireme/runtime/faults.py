@@ -1,0 +1,82 @@
+"""What went wrong in a run: operator, variables with shapes and dtypes, the user's line."""
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from bireme.errors import BiremeError, FeedError, ProgramError
+from bireme.ir import EMPTY, Block, Operator
+
+from .values import LoDTensor, SelectedRows
+
+if TYPE_CHECKING:
+    from .context import Env
+    from .plan import Unit
+
+__all__ = ["describe", "explain", "located", "unset"]
+
+
+def describe(value: Any) -> str:
+    """A value in a word: dtype and shape of an array, the kind of anything else."""
+    if isinstance(value, LoDTensor):
+        return f"{value.array.dtype}{value.shape()} lod {value.lod()}"
+    if isinstance(value, SelectedRows):
+        return f"rows of {value.value.dtype}[{value.height}, ...]"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype}{list(value.shape)}"
+    return "nothing" if value is None else type(value).__name__
+
+
+def located(op: Operator) -> str:
+    """The operator as text, and the user's line that made it."""
+    return f"op: {op}" + (f"\n  at {op.site}" if op.site else "")
+
+
+def unset(block: Block, name: str, reader: Operator) -> BiremeError:
+    """The error for a value that a run needs and nobody gave."""
+    var = block._find_var_recursive(name)
+    if var is not None and var.is_data:
+        return FeedError(
+            f"'{name}' is not fed",
+            where=located(reader),
+            hint=f"add feed={{'{name}': array of {var.numpy_dtype}{list(var.shape)}}}",
+        )
+    hint = "feed it, or let an operator write it first"
+    if var is not None and var.persistable:
+        hint = "run the startup program in this scope first, or load the variable from a file"
+    return ProgramError(
+        f"'{name}' holds nothing when {reader.type!r} reads it",
+        op=reader,
+        block=block.idx,
+        hint=hint,
+    )
+
+
+def explain(error: Exception, block: Block, unit: "Unit", env: "Env") -> NoReturn:
+    """Raise `error` again with the operator that failed."""
+    op = unit.ops[0]
+    if isinstance(error, BiremeError):
+        if error.where is None:
+            error.where = f"{located(op)}\n  with {_inputs(op, env)}"
+        raise error
+    missing = _missing(op, env) if isinstance(error, TypeError | AttributeError) else None
+    if missing:
+        raise unset(block, missing, op) from error
+    problem = ProgramError(
+        f"operator {op.type!r} failed: {type(error).__name__}: {error}",
+        op=op,
+        block=block.idx,
+        index=unit.index,
+        hint="check the shapes and dtypes of its inputs",
+    )
+    problem.where = f"{problem.where}\n  with {_inputs(op, env)}"
+    raise problem from error
+
+
+def _inputs(op: Operator, env: "Env") -> str:
+    names = [name for name in dict.fromkeys(op.input_arg_names) if name != EMPTY]
+    return ", ".join(f"{name}: {describe(env.get(name))}" for name in names) or "no inputs"
+
+
+def _missing(op: Operator, env: "Env") -> str | None:
+    """The first input that holds nothing."""
+    names = (name for name in op.input_arg_names if name != EMPTY)
+    return next((name for name in names if env.get(name) is None), None)
