@@ -34,7 +34,7 @@ _NAMES: dict[str, str] = {
 }
 
 _MODULES = (
-    "backward clip collective compat core errors flags fleet initializer io ir layers metrics "
+    "backward clip collective core errors flags fleet initializer io ir layers metrics "
     "nets ops optimizer param_attr passes pserver reader regularizer rpc runtime trainer transpiler"
 ).split()
 

@@ -67,7 +67,7 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, **options: Any) -
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(script: str, arguments: tuple[str, ...]) -> None:
-    """Run SCRIPT in this process, with errors as messages.
+    """Run SCRIPT in this process: `import paddle.fluid` means bireme, and errors are messages.
 
     The environment decides the role, as it does under `python SCRIPT`: nothing set means local
     training.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from bireme.errors import ConfigError
 
-from . import uncaught
+from . import compat, uncaught
 
 __all__ = ["LAUNCHER", "follow_launcher", "run_script"]
 
@@ -34,8 +34,9 @@ def follow_launcher() -> None:
 
 
 def run_script(path: str, arguments: Sequence[str]) -> None:
-    """Execute the file at `path` as `__main__`."""
+    """Execute the file at `path` as `__main__`; in it, `paddle.fluid` means bireme."""
     uncaught.install()
+    compat.install()
     try:
         with open(path, "rb") as file:
             source = file.read()

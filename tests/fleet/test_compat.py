@@ -1,0 +1,56 @@
+"""`bireme run` makes Fluid's module names resolve to bireme."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.wire
+
+
+def run(body: str, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "train.py").write_text(textwrap.dedent(body))
+    command = [sys.executable, "-m", "bireme", "run", "train.py", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=os.environ)
+
+
+def test_fluid_is_bireme_under_every_spelling(tmp_path: Path) -> None:
+    body = """
+        import paddle
+        import paddle.fluid as fluid
+        import paddle.fluid.layers
+        from paddle.fluid.framework import Program
+        from paddle.fluid import core, layers
+        import bireme
+        assert fluid is bireme is paddle.fluid
+        assert layers is bireme.layers is paddle.fluid.layers
+        assert Program is bireme.Program
+        assert core.VarDesc.VarType.FP32 is bireme.VarType.FP32
+        assert paddle.__version__ == "1.8.5"
+    """
+    ran = run(body, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_module_that_is_not_there_is_an_import_error(tmp_path: Path) -> None:
+    ran = run("import paddle.fluid.no_such_thing", tmp_path)
+    assert ran.returncode == 1
+    assert "No module named 'paddle.fluid.no_such_thing'" in ran.stderr
+
+
+def test_the_script_gets_its_own_arguments(tmp_path: Path) -> None:
+    ran = run("import sys; print(sys.argv)", tmp_path, "--epochs", "3")
+    assert ran.stdout.strip() == "['train.py', '--epochs', '3']"
+
+
+def test_an_error_of_ours_is_a_message_with_code_2(tmp_path: Path) -> None:
+    body = """
+        from bireme.errors import FeedError
+        raise FeedError("feed 'x' is missing", hint="pass it in feed=")
+    """
+    ran = run(body, tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == "bireme: FeedError: feed 'x' is missing\n  hint: pass it in feed=\n"
