@@ -70,7 +70,7 @@ class Display:
 
     def refresh(self, last: bool = False) -> None:
         """Show what the first trainer printed, and the table when it is time."""
-        if output := self._new_output():
+        if output := self._new_output(last):
             self.say(*output)
         if last or time.monotonic() >= self._next:
             self._next = time.monotonic() + self._pause
@@ -94,13 +94,13 @@ class Display:
             self._out.write(f"\x1b[{self._drawn}F\x1b[J")
             self._drawn = 0
 
-    def _new_output(self) -> list[str]:
-        """Whole new lines of the first trainer's log."""
+    def _new_output(self, last: bool) -> list[str]:
+        """New lines of the first trainer's log; one without its end only at the last."""
         if self._log is None:
             return []
         start = self._log.tell()
         data = self._log.read()
-        whole = data.rfind(b"\n") + 1
+        whole = len(data) if last else data.rfind(b"\n") + 1
         self._log.seek(start + whole, os.SEEK_SET)
         return data[:whole].decode(errors="replace").splitlines()
 

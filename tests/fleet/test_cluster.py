@@ -1,6 +1,8 @@
 """The launcher with small scripts that need no server: ends, codes, logs, orphans."""
 
+import contextlib
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -170,6 +172,22 @@ def test_reports_appear_in_the_table(launch: Launch) -> None:
     row = next(line.split() for line in out.splitlines() if line.startswith("trainer 1 "))
     assert code == 0
     assert row[:6] == ["trainer", "1", "done", "3", "0.5000", "0.250"]
+
+
+def test_on_a_terminal_the_table_stays_in_place(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import time\ntime.sleep(1)\nprint('the end', end='')")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "bireme", "launch", "--log-dir", "logs", "script.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    text = b""
+    with contextlib.suppress(OSError):  # a pty ends with an error when the last writer leaves
+        while data := os.read(ours, 4096):
+            text += data
+    os.close(ours)
+    assert process.wait(timeout=30) == 0
+    assert b"\x1b[5F\x1b[J" in text
+    assert text.count(b"the end") == 1
 
 
 def test_all_reduce_mode_starts_workers_only(launch: Launch, tmp_path: Path) -> None:
