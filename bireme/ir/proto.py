@@ -42,7 +42,7 @@ _FIELD = {
     "LONGS": "longs",
 }
 _INT32 = range(-(2**31), 2**31)
-# Gradient kernels of 1.8.5 read these although they change nothing; forward operators get them by default.
+# Gradient kernels of 1.8.5 read these; forward operators get them by default there.
 _EXPECTED_BY_GRADIENTS = {"use_mkldnn": False}
 
 

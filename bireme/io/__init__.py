@@ -1,0 +1,35 @@
+"""Files: programs, parameters, inference models and whole states, in the formats of Fluid 1.8."""
+
+from .inference import load_inference_model, save_inference_model
+from .state import load, load_program_state, save, set_program_state
+from .variables import (
+    get_program_parameter,
+    get_program_persistable_vars,
+    is_parameter,
+    is_persistable,
+    load_params,
+    load_persistables,
+    load_vars,
+    save_params,
+    save_persistables,
+    save_vars,
+)
+
+__all__ = [
+    "get_program_parameter",
+    "get_program_persistable_vars",
+    "is_parameter",
+    "is_persistable",
+    "load",
+    "load_inference_model",
+    "load_params",
+    "load_persistables",
+    "load_program_state",
+    "load_vars",
+    "save",
+    "save_inference_model",
+    "save_params",
+    "save_persistables",
+    "save_vars",
+    "set_program_state",
+]

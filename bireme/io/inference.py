@@ -1,0 +1,131 @@
+"""Inference models: a pruned program and its parameters in one directory, readable by Fluid 1.8 and
+back.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bireme.errors import FormatError, InvalidArgument
+from bireme.ir import Operator, Program, Variable, VarType, default_main_program, unique_name
+from bireme.ir.proto import from_bytes, to_bytes
+from bireme.passes.prune import prune
+
+from .files import read_bytes, written
+from .variables import _plain, is_persistable, load_vars, save_persistables, save_vars
+
+__all__ = ["load_inference_model", "save_inference_model"]
+
+_MODEL = "__model__"
+
+
+def save_inference_model(
+    dirname: str,
+    feeded_var_names: Sequence[str] | str,
+    target_vars: Sequence[Variable] | Variable,
+    executor: Any,
+    main_program: Program | None = None,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    export_for_deployment: bool = True,
+    program_only: bool = False,
+) -> list[str]:
+    """Save what is needed to compute `target_vars` from the fed variables; returns the targets'
+    names.
+
+    With `export_for_deployment=False` the whole program and all persistable variables are saved
+    instead.
+
+    Raises:
+        UnknownName: a feed or target is not in the program, or a needed feed is missing.
+    """
+    feeds = (
+        [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names or [])
+    )
+    targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
+    if not targets or not all(isinstance(t, Variable) for t in targets):
+        raise InvalidArgument("target_vars must be variables of the program")
+    program = _plain(main_program or default_main_program())
+    names = [t.name for t in targets]
+    if not export_for_deployment:
+        with written(Path(dirname, (model_filename or _MODEL) + ".main_program")) as file:
+            file.write(to_bytes(program))
+        if not program_only:
+            save_persistables(executor, dirname, program, params_filename)
+        return names
+    model = inference_program(program, feeds, names)
+    with written(Path(dirname, model_filename or _MODEL)) as file:
+        file.write(to_bytes(model))
+    if not program_only:
+        save_vars(executor, dirname, model, predicate=is_persistable, filename=params_filename)
+    return names
+
+
+def load_inference_model(
+    dirname: str,
+    executor: Any,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    pserver_endpoints: Sequence[str] | None = None,
+) -> list[Any]:
+    """Load a model into the current scope: [program, names of the feeds, target variables].
+
+    Raises:
+        FormatError: the directory, the model or a parameter file is missing or damaged.
+    """
+    if not Path(dirname).is_dir():
+        raise FormatError("there is no such directory", where=str(dirname), hint="check dirname")
+    path = Path(dirname, model_filename or _MODEL)
+    try:
+        program = from_bytes(read_bytes(path, "the model"))
+    except FormatError as error:
+        error.where = f"{path}" + (f": {error.where}" if error.where != str(path) else "")
+        raise
+    program, feeds, targets = without_feed_fetch(program)
+    load_vars(executor, dirname, program, predicate=is_persistable, filename=params_filename)
+    return [program, feeds, [program.global_block().var(n) for n in targets]]
+
+
+def inference_program(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Program:
+    """The pruned test program between `feed` and `fetch` operators, as `__model__` holds it."""
+    block = program.global_block()
+    for name in feeds:
+        block.var(name)
+    model = prune(program.clone(for_test=True), feeds, targets)
+    block = model.global_block()
+    block.create_var(name="feed", type=VarType.FEED_MINIBATCH, persistable=True)
+    block.create_var(name="fetch", type=VarType.FETCH_LIST, persistable=True)
+    for col, name in enumerate(feeds):
+        block.insert(col, Operator("feed", {"X": ("feed",)}, {"Out": (name,)}, {"col": col}))
+    with unique_name.guard():
+        for col, name in enumerate(targets):
+            out = unique_name.generate("save_infer_model/scale") + ".tmp_0"
+            var = block.var(name)
+            block.create_var(name=out, shape=var.shape, dtype=var.dtype, lod_level=var.lod_level)
+            block.append_op(
+                type="scale", inputs={"X": [name]}, outputs={"Out": [out]}, attrs={"scale": 1.0}
+            )
+            block.append(Operator("fetch", {"X": (out,)}, {"Out": ("fetch",)}, {"col": col}))
+    return model
+
+
+def without_feed_fetch(program: Program) -> tuple[Program, list[str], list[str]]:
+    """The program without its `feed` and `fetch` operators, and the names that they carried."""
+    block = program.global_block()
+    feeds: dict[int, str] = {}
+    fetches: dict[int, str] = {}
+    kept = []
+    for op in block.ops:
+        if op.type == "feed":
+            feeds[int(op.attrs.get("col", 0))] = op.output("Out")[0]
+        elif op.type == "fetch":
+            fetches[int(op.attrs.get("col", 0))] = op.input("X")[0]
+        else:
+            kept.append(op)
+    block.set_ops(kept)
+    for name in ("feed", "fetch"):
+        if block.has_var(name):
+            block._remove_var(name)
+    for name in feeds.values():
+        block.var(name).is_data = True
+    return program, [feeds[c] for c in sorted(feeds)], [fetches[c] for c in sorted(fetches)]

@@ -1,0 +1,161 @@
+"""`save` and `load`: a program with its parameters and optimizer state under one path prefix, as
+pickled dicts.
+
+The pickles hold dicts of NumPy arrays. Loading accepts exactly that and nothing that would run
+code.
+"""
+
+import io
+import pickle
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bireme.errors import FormatError, InvalidArgument
+from bireme.ir import Program, Variable
+from bireme.ir.proto import to_bytes
+from bireme.runtime.arrays import Array, to_host
+from bireme.runtime.scope import global_scope
+
+from .files import read_bytes, written
+from .variables import _plain, is_parameter, is_persistable, load_vars
+
+__all__ = ["load", "load_program_state", "save", "set_program_state"]
+
+State = dict[str, Array]
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy.core.multiarray", "scalar"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "scalar"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("collections", "OrderedDict"),
+    ("_codecs", "encode"),
+}
+
+
+def save(program: Program, model_path: str) -> None:
+    """Write `<path>.pdparams`, `<path>.pdopt` (other persistable variables) and `<path>.pdmodel`.
+
+    Raises:
+        InvalidArgument: the path names a directory, or a variable has no value.
+    """
+    if not Path(model_path).name or model_path.endswith("/"):
+        raise InvalidArgument(f"{model_path!r} is a directory", hint="give a prefix: 'dir/model'")
+    program = _plain(program)
+    chosen = [v for v in program.list_vars() if is_persistable(v)]
+    params = _state(v for v in chosen if is_parameter(v))
+    others = _state(v for v in chosen if not is_parameter(v))
+    for suffix, state in ((".pdparams", params), (".pdopt", others)):
+        with written(model_path + suffix) as file:
+            pickle.dump(state, file, protocol=2)
+    with written(model_path + ".pdmodel") as file:
+        file.write(to_bytes(program))
+
+
+def load(
+    program: Program,
+    model_path: str,
+    executor: Any = None,
+    var_list: Iterable[Variable] | None = None,
+) -> None:
+    """Load what `save` wrote (or a directory that `save_persistables` wrote) into the current
+    scope.
+
+    Raises:
+        FormatError: a file is missing, damaged, or does not fit the program.
+    """
+    program = _plain(program)
+    path = Path(model_path)
+    if not Path(model_path + ".pdparams").exists() and path.is_dir():
+        load_vars(executor, str(path), program, vars=var_list, predicate=is_persistable)
+        return
+    set_program_state(program, load_program_state(model_path, var_list), strict=True)
+
+
+def load_program_state(model_path: str, var_list: Iterable[Variable] | None = None) -> State:
+    """The saved arrays by name, from `<path>.pdparams` and `<path>.pdopt`."""
+    state = _unpickled(model_path + ".pdparams")
+    if Path(model_path + ".pdopt").exists():
+        state.update(_unpickled(model_path + ".pdopt"))
+    if var_list is None:
+        return state
+    wanted = [v.name for v in var_list]
+    missing = [n for n in wanted if n not in state]
+    if missing:
+        raise FormatError(f"variable {missing[0]!r} is not in the saved state", where=model_path)
+    return {n: state[n] for n in wanted}
+
+
+def set_program_state(
+    program: Program, state_dict: Mapping[str, Array], strict: bool = False
+) -> None:
+    """Give the program's persistable variables the arrays of `state_dict`.
+
+    With `strict` every persistable variable must be there; otherwise those that are not keep their
+    values.
+
+    Raises:
+        FormatError: an array has another shape or dtype than its variable, or is missing.
+    """
+    chosen = [v for v in _plain(program).list_vars() if is_persistable(v)]
+    found = {}
+    for var in chosen:
+        array = state_dict.get(var.name)
+        if array is None:
+            if strict:
+                raise FormatError(
+                    f"variable {var.name!r} is not in the saved state",
+                    tensor=var.name,
+                    hint="was it saved by the same program?",
+                )
+            continue
+        if tuple(array.shape) != var.shape or array.dtype.name != var.numpy_dtype:
+            raise FormatError(
+                f"variable {var.name!r} is {var.numpy_dtype}{list(var.shape)} in the program, "
+                f"but {array.dtype}{list(array.shape)} in the saved state",
+                tensor=var.name,
+            )
+        found[var.name] = array
+    scope = global_scope()
+    for name, array in found.items():
+        scope.var(name).put(np.array(array))
+
+
+def _state(variables: Iterable[Variable]) -> State:
+    scope = global_scope()
+    state = {}
+    for var in variables:
+        cell = scope.find_var(var.name)
+        if cell is None or cell.value is None:
+            raise InvalidArgument(
+                f"variable {var.name!r} has no value to save", hint="run the startup program first"
+            )
+        state[var.name] = np.ascontiguousarray(to_host(cell.value))
+    return state
+
+
+class _ArraysOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+
+
+def _unpickled(path: str) -> State:
+    data = read_bytes(path, "the saved state")
+    try:
+        state = _ArraysOnly(io.BytesIO(data), encoding="latin1").load()
+        plain = {
+            str(k): np.asarray(v) for k, v in state.items() if k != "StructuredToParameterName@@"
+        }
+    except Exception as cause:  # any byte may be damaged, so any error may come
+        raise FormatError(
+            "this is not a pickled dict of arrays",
+            where=path,
+            hint=f"damaged or foreign file ({cause})",
+        ) from None
+    return plain
