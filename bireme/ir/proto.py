@@ -105,7 +105,7 @@ def _write_attr(desc: pb.OpDesc.Attr, kind: str, value: Any, op: Operator) -> No
         kind, value = "BLOCK", value.idx
     elif isinstance(value, tuple) and value and isinstance(value[0], BlockRef):
         kind, value = "BLOCKS", [ref.idx for ref in value]
-    desc.type = pb.AttrType.Value(kind)
+    desc.type = pb.AttrType.Value(kind)  # type: ignore[assignment]
     field = _FIELD[kind]
     try:
         if isinstance(value, list | tuple):
@@ -185,12 +185,14 @@ def _read_var(desc: pb.VarDesc) -> dict[str, Any]:
         "need_check_feed": desc.need_check_feed,
     }
     if is_tensor_kind(kind):
-        holder = {
-            VarType.LOD_TENSOR: desc.type.lod_tensor,
-            VarType.LOD_TENSOR_ARRAY: desc.type.tensor_array,
-        }.get(kind)
-        tensor = desc.type.selected_rows if holder is None else holder.tensor
-        fields["lod_level"] = 0 if holder is None else holder.lod_level
+        if kind == VarType.SELECTED_ROWS:
+            tensor = desc.type.selected_rows
+        elif kind == VarType.LOD_TENSOR_ARRAY:
+            tensor = desc.type.tensor_array.tensor
+            fields["lod_level"] = desc.type.tensor_array.lod_level
+        else:
+            tensor = desc.type.lod_tensor.tensor
+            fields["lod_level"] = desc.type.lod_tensor.lod_level
         fields["shape"] = tuple(tensor.dims)
         fields["dtype"] = _var_type(tensor.data_type, desc.name)
     return fields
