@@ -59,7 +59,7 @@ class PeerServer:
             port = 0
         if port == 0:
             raise ConfigError(
-                f"cannot listen on {endpoint}: the port is in use or the address is not of this host",
+                f"cannot listen on {endpoint}: the port is in use, or the address not of this host",
                 hint="choose another endpoint, or end the process that holds the port",
             )
         return port

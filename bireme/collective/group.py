@@ -1,0 +1,322 @@
+"""The Group port: what ranks can do together, and the checks that every engine shares.
+
+A group knows its rank, its size and its calls; it refuses to know how bytes travel. An engine
+subclasses `BaseGroup` and supplies the `_verbs` on flat, contiguous arrays.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from bireme.errors import BiremeError, CollectiveMismatch, InvalidArgument
+from bireme.runtime.arrays import Array
+
+from .reduction import check_op
+
+__all__ = ["BaseGroup", "Call", "Group", "check_same"]
+
+
+@runtime_checkable
+class Group(Protocol):
+    """Ranks 0..size-1 that call the same collectives in the same order.
+
+    Arrays are NumPy (CuPy for the nccl engine) and results are written in place. Every method
+    returns within the group's deadline or raises PeerLost, DeadlineExceeded or
+    CollectiveMismatch; after such an error the group is of no further use.
+    """
+
+    rank: int
+    size: int
+
+    def all_reduce(self, array: Array, op: str = "sum") -> None:
+        """Reduce over the ranks, in rank order; every rank's array holds the result."""
+
+    def reduce(self, array: Array, root: int = 0, op: str = "sum") -> None:
+        """The same, but only root's array changes."""
+
+    def broadcast(self, array: Array, root: int = 0) -> None:
+        """Every rank's array becomes root's."""
+
+    def all_gather(self, out: Array, array: Array) -> None:
+        """out[r] = rank r's array."""
+
+    def reduce_scatter(self, out: Array, array: Array, op: str = "sum") -> None:
+        """out = the reduction of array[rank] over the ranks."""
+
+    def gather(self, out: Array | None, array: Array, root: int = 0) -> None:
+        """On root, out[r] = rank r's array; the others pass None."""
+
+    def scatter(self, out: Array, array: Array | None, root: int = 0) -> None:
+        """out = root's array[rank]; the others pass None."""
+
+    def send(self, array: Array, to: int, tag: int = 0) -> None:
+        """Return when the array may be overwritten."""
+
+    def recv(self, array: Array, source: int | None = None, tag: int = 0) -> int:
+        """Fill the array from `source`, or from whoever sends first; return the sender."""
+
+    def barrier(self) -> None:
+        """Return when every rank has come."""
+
+    def split(self, color: int | None, key: int = 0) -> "Group | None":
+        """Sub-groups of equal color, ranked by (key, rank); None belongs to none."""
+
+    def close(self) -> None:
+        """Give the engine's resources back. A second close does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One collective as every rank must see it."""
+
+    kind: str
+    op: str = ""
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    root: int = -1
+
+    def __str__(self) -> str:
+        """
+        >>> print(Call("all_reduce", op="sum", dtype="float32", shape=(2, 3)))
+        all_reduce(float32[2,3], sum)
+        """
+        parts = [f"{self.dtype}[{','.join(map(str, self.shape))}]"] if self.dtype else []
+        parts += [self.op] if self.op else []
+        parts += [f"root {self.root}"] if self.root >= 0 else []
+        return f"{self.kind}({', '.join(parts)})"
+
+
+def check_same(calls: Sequence[str], rank: int, number: int) -> None:
+    """Raise CollectiveMismatch naming every rank's call, unless all are equal."""
+    if all(call == calls[rank] for call in calls):
+        return
+    common = max(calls, key=calls.count)
+    odd = [r for r, call in enumerate(calls) if call != common]
+    raise CollectiveMismatch(
+        f"the ranks disagree about collective {number}: "
+        + "; ".join(f"rank {r} calls {call}" for r, call in enumerate(calls)),
+        peer=", ".join(f"rank {r}" for r in odd),
+        step=number,
+        hint="every rank must call the same collectives in the same order, with equal shapes",
+    )
+
+
+class BaseGroup(ABC):
+    """Argument checks, contiguity and splitting; one call at a time."""
+
+    rank: int
+    size: int
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self._turn = threading.RLock()
+        self._broken: BiremeError | None = None
+
+    # -- collectives -----------------------------------------------------------------------
+
+    def all_reduce(self, array: Array, op: str = "sum") -> None:
+        self._check(array, op)
+        call = _call("all_reduce", array, op=op)
+        with _Flat(array) as flat:
+            self._do(call, self._all_reduce, flat, op)
+
+    def reduce(self, array: Array, root: int = 0, op: str = "sum") -> None:
+        self._check(array, op, root)
+        call = _call("reduce", array, op=op, root=root)
+        if self.rank == root:
+            with _Flat(array) as flat:
+                self._do(call, self._reduce, flat, op, root)
+        else:
+            self._do(call, self._reduce, array.copy().reshape(-1), op, root)
+
+    def broadcast(self, array: Array, root: int = 0) -> None:
+        self._check(array, root=root)
+        with _Flat(array) as flat:
+            self._do(_call("broadcast", array, root=root), self._broadcast, flat, root)
+
+    def all_gather(self, out: Array, array: Array) -> None:
+        self._check(array)
+        self._check_rows(out, array, "all_gather")
+        with _Flat(out) as rows:
+            call = _call("all_gather", array)
+            self._do(call, self._all_gather, self._rows(rows), _contiguous(array))
+
+    def reduce_scatter(self, out: Array, array: Array, op: str = "sum") -> None:
+        self._check(array, op)
+        self._check_rows(array, out, "reduce_scatter")
+        with _Flat(out) as flat:
+            call = _call("reduce_scatter", out, op=op)
+            self._do(call, self._reduce_scatter, flat, self._rows(_contiguous(array)), op)
+
+    def gather(self, out: Array | None, array: Array, root: int = 0) -> None:
+        self._check(array, root=root)
+        call = _call("gather", array, root=root)
+        if self.rank != root:
+            self._do(call, self._gather, None, _contiguous(array), root)
+            return
+        self._check_rows(out, array, "gather")
+        with _Flat(out) as rows:
+            self._do(call, self._gather, self._rows(rows), _contiguous(array), root)
+
+    def scatter(self, out: Array, array: Array | None, root: int = 0) -> None:
+        self._check(out, root=root)
+        rows = None
+        if self.rank == root:
+            self._check_rows(array, out, "scatter")
+            rows = self._rows(_contiguous(array))
+        with _Flat(out) as flat:
+            self._do(_call("scatter", out, root=root), self._scatter, flat, rows, root)
+
+    def barrier(self) -> None:
+        self._do(Call("barrier"), _nothing)
+
+    def send(self, array: Array, to: int, tag: int = 0) -> None:
+        self._check(array)
+        self._check_peer(to, "send to")
+        self._send(_contiguous(array), array.shape, to, tag)
+
+    def recv(self, array: Array, source: int | None = None, tag: int = 0) -> int:
+        self._check(array)
+        if source is not None:
+            self._check_peer(source, "receive from")
+        with _Flat(array) as flat:
+            return self._recv(flat, array.shape, source, tag)
+
+    def split(self, color: int | None, key: int = 0) -> Group | None:
+        mine = np.array([-1 if color is None else color, key, self.rank], np.int64)
+        if color is not None and color < 0:
+            raise InvalidArgument(f"color {color} is negative", hint="None joins no group")
+        table = np.empty((self.size, 3), np.int64)
+        self._all_gather_host(table, mine)
+        members = sorted((int(k), int(r)) for c, k, r in table if c == mine[0])
+        return self._subgroup(None if color is None else color, [r for _, r in members])
+
+    # -- what an engine supplies -----------------------------------------------------------
+
+    @abstractmethod
+    def _agree(self, call: Call) -> None:
+        """Meet the other ranks and see that all make the same call."""
+
+    @abstractmethod
+    def _all_reduce(self, flat: Array, op: str) -> None: ...
+
+    @abstractmethod
+    def _broadcast(self, flat: Array, root: int) -> None: ...
+
+    @abstractmethod
+    def _all_gather(self, rows: Array, flat: Array) -> None: ...
+
+    @abstractmethod
+    def _reduce_scatter(self, flat: Array, rows: Array, op: str) -> None: ...
+
+    @abstractmethod
+    def _gather(self, rows: Array | None, flat: Array, root: int) -> None: ...
+
+    @abstractmethod
+    def _scatter(self, flat: Array, rows: Array | None, root: int) -> None: ...
+
+    @abstractmethod
+    def _send(self, flat: Array, shape: tuple[int, ...], to: int, tag: int) -> None: ...
+
+    @abstractmethod
+    def _recv(self, flat: Array, shape: tuple[int, ...], source: int | None, tag: int) -> int: ...
+
+    @abstractmethod
+    def _subgroup(self, color: int | None, ranks: list[int]) -> Group | None:
+        """Called by every rank; `ranks` are those of this rank's color, in their new order."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def _carry(self, call: Call, verb: Callable[..., None], *args: Any) -> None:
+        self._agree(call)
+        verb(*args)
+
+    def _reduce(self, flat: Array, op: str, root: int) -> None:
+        """Off root `flat` is scratch."""
+        self._all_reduce(flat, op)
+
+    def _all_gather_host(self, table: Array, mine: Array) -> None:
+        """A small table in host memory; engines of a device override it."""
+        self.all_gather(table, mine)
+
+    # -- one call --------------------------------------------------------------------------
+
+    def _do(self, call: Call, verb: Callable[..., None], *args: Any) -> None:
+        with self._turn:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                self._carry(call, verb, *args)
+            except BiremeError as error:
+                self._broken = error
+                raise
+
+    # -- checks ----------------------------------------------------------------------------
+
+    def _check(self, array: Array, op: str | None = None, root: int | None = None) -> None:
+        dtype = getattr(array, "dtype", None)
+        if dtype is None or not hasattr(array, "reshape"):
+            raise InvalidArgument(
+                f"a collective needs an array, not {type(array).__name__}",
+                hint="numpy.asarray(value) makes one",
+            )
+        if dtype.hasobject or dtype.names:
+            raise InvalidArgument(f"arrays of {dtype} cannot travel", hint="use a numeric dtype")
+        if op is not None:
+            check_op(op, dtype.kind)
+        if root is not None and not 0 <= root < self.size:
+            raise InvalidArgument(f"root {root} is not a rank of this group of {self.size}")
+
+    def _check_peer(self, peer: int, verb: str) -> None:
+        if not 0 <= peer < self.size:
+            raise InvalidArgument(f"cannot {verb} rank {peer}: the group has {self.size} ranks")
+        if peer == self.rank:
+            raise InvalidArgument(f"cannot {verb} rank {peer}: that is this rank itself")
+
+    def _check_rows(self, rows: Array | None, row: Array, kind: str) -> None:
+        if rows is None:
+            raise InvalidArgument(f"{kind}: root must pass the array of all ranks' rows")
+        self._check(rows)
+        wanted = (self.size, *row.shape)
+        if tuple(rows.shape) != wanted or rows.dtype != row.dtype:
+            raise InvalidArgument(
+                f"{kind}: one array must hold a row for each of {self.size} ranks, "
+                f"{row.dtype}{list(wanted)}, but is {rows.dtype}{list(rows.shape)}"
+            )
+
+    def _rows(self, flat: Array) -> Array:
+        return flat.reshape(self.size, -1) if flat.size else flat.reshape(self.size, 0)
+
+
+class _Flat:
+    """A contiguous 1-d view of an array, or a copy that is written back at the end."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self._copied = not array.flags.c_contiguous
+        self._flat = (array.copy(order="C") if self._copied else array).reshape(-1)
+
+    def __enter__(self) -> Array:
+        return self._flat
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if self._copied and kind is None:
+            self._array[...] = self._flat.reshape(self._array.shape)
+
+
+def _contiguous(array: Array) -> Array:
+    return (array if array.flags.c_contiguous else array.copy(order="C")).reshape(-1)
+
+
+def _call(kind: str, array: Array, op: str = "", root: int = -1) -> Call:
+    return Call(kind, op, str(array.dtype), tuple(array.shape), root)
+
+
+def _nothing() -> None:
+    """The verb of a barrier: to agree is all there is."""

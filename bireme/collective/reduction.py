@@ -1,0 +1,69 @@
+"""Reductions by name: what "sum" means for two arrays. Knows no rank, no wire and no device.
+
+Every engine that adds arrays itself uses `fold`, which always goes in rank order: that is why
+a sum repeats bit for bit, is the same on every rank, and does not depend on how it was cut.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bireme.errors import InvalidArgument, UnknownName
+from bireme.runtime.arrays import Array
+
+__all__ = ["REDUCTIONS", "check_op", "finish", "fold"]
+
+# "avg" is a sum that `finish` divides at the end.
+REDUCTIONS: dict[str, Callable[..., Array]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+    "avg": np.add,
+}
+_BITWISE = frozenset({"band", "bor", "bxor"})
+_BLOCK = 128 * 1024  # bytes: a block of every input stays in the cache
+
+
+def check_op(op: str, kind: str) -> None:
+    """Refuse an unknown reduction, or one that has no meaning for dtype kind `kind`."""
+    if op not in REDUCTIONS:
+        raise UnknownName(f"no reduction '{op}'", name=op, known=REDUCTIONS)
+    if op in _BITWISE and kind not in "biu":
+        raise InvalidArgument(f"reduction '{op}' needs integers", hint="use sum, prod, max or min")
+    if op == "avg" and kind in "biu":
+        raise InvalidArgument("reduction 'avg' needs floating point", hint="use sum and divide")
+
+
+def fold(op: str, inputs: Sequence[Array], out: Array) -> None:
+    """out = inputs[0] op inputs[1] op ..., in that order; `out` may be one of the inputs."""
+    if len(inputs) == 1:
+        if out is not inputs[0]:
+            out[...] = inputs[0]
+        return
+    step = max(1, _BLOCK // out.itemsize)
+    scratch = np.empty(min(step, out.size), out.dtype)
+    for begin in range(0, out.size, step):
+        cut = slice(begin, begin + step)
+        _fold_block(REDUCTIONS[op], [each[cut] for each in inputs], out[cut], scratch)
+
+
+def _fold_block(
+    ufunc: Callable[..., Array], blocks: list[Array], out: Array, scratch: Array
+) -> None:
+    # The running value stays outside `out` until the end: `out` may be an input still to be read.
+    running = blocks[0]
+    partial = scratch[: out.size]
+    for block in blocks[1:-1]:
+        ufunc(running, block, out=partial)
+        running = partial
+    ufunc(running, blocks[-1], out=out)
+
+
+def finish(op: str, array: Array, ranks: int) -> None:
+    """What is left to do once all ranks are folded: the division of a mean."""
+    if op == "avg":
+        array /= array.dtype.type(ranks)

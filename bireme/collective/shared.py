@@ -1,0 +1,211 @@
+"""Collective algorithms through shared memory, for ranks of one host.
+
+Each rank owns an anonymous region (memfd) that the others map: it has no name, so nothing is
+left behind however a process ends. An array passes through the regions a window at a time, in
+stages: fill my window k, work on everybody's window k-1, take the results of window k-2, meet.
+With as many slots as stages, nobody overwrites what another still reads.
+"""
+
+import mmap
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bireme.runtime.arrays import Array
+
+from .reduction import fold
+
+__all__ = ["SharedPlane", "recv_region", "send_region", "share_region"]
+
+_SLOT = 2 << 20  # bytes of one window
+_SLOTS = 4  # three stages, and the first of the next call
+_HEAD = 4096  # the counter of meetings stands before the slots
+_REGION = _HEAD + _SLOT * _SLOTS
+
+# Spinning on a counter orders memory only where stores become visible in order (x86).
+_CAN_SPIN = platform.machine() in ("x86_64", "AMD64")
+_SPINS = 20_000  # yields before a wait counts as long, a few milliseconds
+
+Range = tuple[int, int]  # elements [begin, end) of the array
+Stage = Callable[[int, Range], None]  # (slot, range)
+
+
+def share_region() -> tuple[int, Array]:
+    """A new region and its file descriptor; pass the descriptor on, then close it."""
+    handle = os.memfd_create("bireme", os.MFD_CLOEXEC)
+    os.ftruncate(handle, _REGION)
+    return handle, _map_region(handle)
+
+
+def _map_region(handle: int) -> Array:
+    """The region behind a descriptor; unmapped when the array is garbage."""
+    return np.frombuffer(mmap.mmap(handle, _REGION), np.uint8)
+
+
+def send_region(link: socket.socket, handle: int) -> None:
+    socket.send_fds(link, [b"m"], [handle])
+
+
+def recv_region(link: socket.socket) -> Array:
+    """Map the region that the other side of a blocking unix socket sends."""
+    word, handles, _, _ = socket.recv_fds(link, 1, 1)
+    if not word or not handles:
+        raise EOFError
+    try:
+        return _map_region(handles[0])
+    finally:
+        os.close(handles[0])
+
+
+class SharedPlane:
+    """Moves whole arrays between the ranks of one group; arrays are flat and contiguous."""
+
+    def __init__(
+        self,
+        rank: int,
+        regions: Sequence[Array],
+        meet: Callable[[], None],
+        tick: Callable[[], None],
+    ) -> None:
+        self._rank = rank
+        self._size = len(regions)
+        self._slots = [region[_HEAD:] for region in regions]
+        self._counters = [memoryview(region[:8]).cast("q") for region in regions]
+        self._meet = self._spin if _CAN_SPIN else meet
+        self._tick = tick
+        self._next = 0
+        self._meetings = 0
+
+    def _spin(self) -> None:
+        """Count up, then yield the processor until everybody has: all are here, and busy."""
+        self._meetings += 1
+        self._counters[self._rank][0] = self._meetings
+        for counter in self._counters:
+            spins = 0
+            while counter[0] < self._meetings:
+                os.sched_yield()
+                spins += 1
+                if spins > _SPINS:
+                    time.sleep(0.0005)
+                    if spins % 100 == 0:
+                        self._tick()
+
+    # -- the stages --------------------------------------------------------------------------
+
+    def _run(self, count: int, step: int, stages: Sequence[Stage]) -> None:
+        """Run the stages over windows of `step` elements, each one window behind the last."""
+        ranges = [(begin, min(begin + step, count)) for begin in range(0, count, step)]
+        last = len(ranges) + len(stages) - 2
+        for beat in range(last + 1):
+            for lag, stage in enumerate(stages):
+                if 0 <= beat - lag < len(ranges):
+                    stage((self._next + beat - lag) % _SLOTS, ranges[beat - lag])
+            if beat < last:
+                self._meet()
+        self._next += len(ranges)
+
+    def _slot(self, owner: int, slot: int, dtype: object) -> Array:
+        """Slot `slot` of `owner`'s region, as elements."""
+        return self._slots[owner][slot * _SLOT : (slot + 1) * _SLOT].view(dtype)
+
+    def _part(self, part: int, size: int) -> slice:
+        return slice(size * part // self._size, size * (part + 1) // self._size)
+
+    # -- the collectives ---------------------------------------------------------------------
+
+    def all_reduce(self, flat: Array, op: str) -> None:
+        def fill(slot: int, where: Range) -> None:
+            window, mine = flat[slice(*where)], self._slot(self._rank, slot, flat.dtype)
+            own = self._part(self._rank, window.size)  # only this rank adds it: it stays
+            mine[: own.start] = window[: own.start]
+            mine[own.stop : window.size] = window[own.stop :]
+
+        def work(slot: int, where: Range) -> None:
+            window = flat[slice(*where)]
+            part = self._part(self._rank, window.size)
+            inputs = [self._slot(r, slot, flat.dtype)[part] for r in range(self._size)]
+            inputs[self._rank] = window[part]
+            fold(op, inputs, window[part])
+            self._slot(self._rank, slot, flat.dtype)[part] = window[part]
+
+        def take(slot: int, where: Range) -> None:
+            window = flat[slice(*where)]
+            for owner in range(self._size):
+                if owner != self._rank:
+                    part = self._part(owner, window.size)
+                    window[part] = self._slot(owner, slot, flat.dtype)[part]
+
+        self._run(flat.size, _SLOT // flat.itemsize, [fill, work, take])
+
+    def broadcast(self, flat: Array, root: int) -> None:
+        def fill(slot: int, where: Range) -> None:
+            if self._rank == root:
+                self._put(slot, flat[slice(*where)])
+
+        def take(slot: int, where: Range) -> None:
+            if self._rank != root:
+                flat[slice(*where)] = self._get(root, slot, where, flat.dtype)
+
+        self._run(flat.size, _SLOT // flat.itemsize, [fill, take])
+
+    def all_gather(self, rows: Array, flat: Array) -> None:
+        def take(slot: int, where: Range) -> None:
+            for owner in range(self._size):
+                rows[owner, slice(*where)] = self._get(owner, slot, where, flat.dtype)
+
+        self._run(flat.size, _SLOT // flat.itemsize, [self._filler(flat), take])
+
+    def reduce_scatter(self, flat: Array, rows: Array, op: str) -> None:
+        step = max(1, _SLOT // (flat.itemsize * self._size))
+
+        def work(slot: int, where: Range) -> None:
+            width = where[1] - where[0]
+            cut = slice(self._rank * width, (self._rank + 1) * width)
+            inputs = [self._slot(r, slot, flat.dtype)[cut] for r in range(self._size)]
+            fold(op, inputs, flat[slice(*where)])
+
+        self._run(flat.size, step, [self._row_filler(rows), work])
+
+    def gather(self, rows: Array | None, flat: Array, root: int) -> None:
+        def take(slot: int, where: Range) -> None:
+            if rows is not None:
+                for owner in range(self._size):
+                    rows[owner, slice(*where)] = self._get(owner, slot, where, flat.dtype)
+
+        self._run(flat.size, _SLOT // flat.itemsize, [self._filler(flat), take])
+
+    def scatter(self, flat: Array, rows: Array | None, root: int) -> None:
+        step = max(1, _SLOT // (flat.itemsize * self._size))
+
+        def take(slot: int, where: Range) -> None:
+            width = where[1] - where[0]
+            cut = slice(self._rank * width, (self._rank + 1) * width)
+            flat[slice(*where)] = self._slot(root, slot, flat.dtype)[cut]
+
+        fill = _skip if rows is None else self._row_filler(rows)
+        self._run(flat.size, step, [fill, take])
+
+    # -- what stages share -------------------------------------------------------------------
+
+    def _put(self, slot: int, window: Array) -> None:
+        self._slot(self._rank, slot, window.dtype)[: window.size] = window
+
+    def _get(self, owner: int, slot: int, where: Range, dtype: object) -> Array:
+        return self._slot(owner, slot, dtype)[: where[1] - where[0]]
+
+    def _filler(self, flat: Array) -> Stage:
+        return lambda slot, where: self._put(slot, flat[slice(*where)])
+
+    def _row_filler(self, rows: Array) -> Stage:
+        def fill(slot: int, where: Range) -> None:
+            self._put(slot, rows[:, slice(*where)].reshape(-1))
+
+        return fill
+
+
+def _skip(slot: int, where: Range) -> None:
+    """A rank that has nothing to put down."""

@@ -1,0 +1,132 @@
+"""The grpc engine keeps the contract, through shared memory and through sockets.
+
+The ranks are threads here, but they meet as processes do: over gRPC, links and memory maps.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from bireme.collective import Group, Settings, World
+from bireme.errors import ConfigError, DeadlineExceeded, PeerLost
+
+from .contract import GroupContract, on_every_rank
+
+pytestmark = pytest.mark.wire
+FAST = Settings(heartbeat=5, timeout=20)
+
+
+@contextmanager
+def worlds(size: int, free_port, settings: Settings = FAST) -> Iterator[list[World]]:
+    coordinator = f"127.0.0.1:{free_port()}"
+    made: list[World | None] = [None] * size
+
+    def join(rank: int) -> None:
+        made[rank] = World(rank, size, coordinator, "127.0.0.1:0", settings)
+
+    in_threads(join, size)
+    yield [world for world in made if world]
+    in_threads(lambda rank: made[rank].close(), size)
+
+
+def in_threads(work, size: int) -> None:
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+
+class OverWorlds(GroupContract):
+    payload = "auto"
+
+    @pytest.fixture(autouse=True)
+    def _ports(self, free_port):
+        self.free_port = free_port
+
+    @contextmanager
+    def groups(self, size: int) -> Iterator[list[Group]]:
+        settings = Settings(heartbeat=5, timeout=20, payload=self.payload)
+        with worlds(size, self.free_port, settings) as all_worlds:
+            opened = on_every_rank(all_worlds, lambda world: world.group())
+            yield opened
+
+
+class TestSharedMemory(OverWorlds):
+    pass
+
+
+class TestSockets(OverWorlds):
+    payload = "sockets"
+
+
+def test_the_endpoint_in_use_is_one_clear_error(free_port):
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(ConfigError, match="port is in use"):
+            World(0, 2, f"127.0.0.1:{port}", "127.0.0.1:0", FAST)
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+            World(1, 2, "127.0.0.1:1", f"127.0.0.1:{port}", FAST)
+
+
+def test_a_rank_that_never_starts_is_named(free_port):
+    with pytest.raises(DeadlineExceeded, match="rank 1, rank 2 of 3 did not join"):
+        World(0, 3, f"127.0.0.1:{free_port()}", "127.0.0.1:0", Settings(timeout=0.2))
+    with pytest.raises(DeadlineExceeded, match="rank 0 of 3 did not join"):
+        World(1, 3, f"127.0.0.1:{free_port()}", "127.0.0.1:0", Settings(timeout=0.2))
+
+
+def test_ranks_of_different_settings_do_not_start(free_port):
+    coordinator = f"127.0.0.1:{free_port()}"
+    settings = [Settings(timeout=0.5, terms=f"{rings} communicators") for rings in (1, 2)]
+
+    def join(rank: int) -> None:
+        World(rank, 2, coordinator, "127.0.0.1:0", settings[rank])
+
+    errors = on_every_rank([0, 1], join)
+    assert isinstance(errors[1], ConfigError)
+    assert "1 communicators" in str(errors[1])
+    assert "2 communicators" in str(errors[1])
+
+
+def test_values_are_posted_and_fetched(free_port):
+    def work(world: World) -> bytes:
+        if world.rank == 0:
+            world.post("id", b"\0binary")
+        return world.fetch("id")
+
+    with worlds(3, free_port) as all_worlds:
+        assert on_every_rank(all_worlds, work) == [b"\0binary"] * 3
+
+
+def test_a_failed_rank_tells_the_others_why(free_port):
+    def work(world: World) -> None:
+        group = world.group()
+        if world.rank == 1:
+            world.failed(ValueError("loss is not a number"))
+            group.close()
+        group.all_reduce(np.zeros(3))
+
+    with worlds(3, free_port) as all_worlds:
+        errors = on_every_rank(all_worlds, work)
+    for error in (errors[0], errors[2]):
+        assert isinstance(error, PeerLost)
+        assert error.peer == "rank 1"
+        assert "loss is not a number" in str(error)
+
+
+def test_a_rank_that_is_alive_but_absent_is_named(free_port):
+    def work(world: World) -> None:
+        group = world.group()
+        if world.rank == 0:
+            group.all_reduce(np.zeros(3))
+
+    with worlds(2, free_port, Settings(timeout=0.3)) as all_worlds:
+        error, _ = on_every_rank(all_worlds, work)
+    assert isinstance(error, DeadlineExceeded)
+    assert error.peer == "rank 1"
+    assert "though alive" in str(error)
