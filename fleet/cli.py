@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,8 @@ def main() -> None:
     \b
     bireme launch --servers 2 --trainers 2 train.py     a cluster on this machine
     bireme run train.py                                 one process; the environment says its role
+    bireme explain train.py                             how the program would be split
+    bireme verify model/                                whether a saved program is valid
     bireme flags                                        every FLAGS_* knob and its present value
     """
     uncaught.install()
@@ -92,3 +95,40 @@ def flags(markdown: bool) -> None:
     from bireme import flags as table
 
     click.echo(table.markdown() if markdown else table.describe())
+
+
+@main.command(context_settings=PASS_ON)
+@click.option("--servers", default=2, show_default=True, help="Parameter servers to plan for.")
+@click.option("--trainers", default=2, show_default=True, help="Trainers to plan for.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def explain(script: str, arguments: tuple[str, ...], servers: int, trainers: int) -> None:
+    """Show how SCRIPT would be split over servers, without starting any.
+
+    The script runs as trainer 0 up to its call of transpile(); then the plan is printed:
+    every variable, its slices, their rows and bytes, the server that owns them, and why.
+
+    \b
+    bireme explain --servers 3 examples/digits.py
+    """
+    from .explain import plan_of
+
+    click.echo(plan_of(script, arguments, servers, trainers))
+
+
+@main.command()
+@click.option("--show", is_flag=True, help="Print the program as text, too.")
+@click.argument("path", type=click.Path(path_type=Path))
+def verify(path: Path, show: bool) -> None:
+    """Check the program in PATH: a saved model's folder, a __model__ file, or a program's text.
+
+    A program is valid when every operator is known and has the slots of its row, every name is
+    declared, and every value is written before it is read. The first fault is reported with its
+    operator.
+    """
+    from .explain import program_at, summary
+
+    program = program_at(path)
+    if show:
+        click.echo(str(program))
+    click.echo(summary(program))
