@@ -26,20 +26,6 @@ Prepare = Callable[[int], Callable[[], None]]
 TRAINER_ID = "@TRAINER_ID@"
 
 
-class Pool:
-    """Arrays that come back: a round's gradients land where the last round's lay."""
-
-    def __init__(self) -> None:
-        self._free: dict[tuple[tuple[int, ...], str], list[Array]] = {}
-
-    def take(self, shape: tuple[int, ...], dtype: str) -> Array:
-        free = self._free.get((shape, dtype))
-        return free.pop() if free else np.empty(shape, dtype)
-
-    def give(self, array: Array) -> None:
-        self._free.setdefault((array.shape, str(array.dtype)), []).append(array)
-
-
 class Updates:
     """A server's values. Payloads are kept under tickets until an update takes them."""
 
@@ -50,8 +36,9 @@ class Updates:
         self._prepare = prepare
         self._prepared: dict[int, Callable[[], None]] = {}
         self._kept: dict[int, dict[str, Value]] = {}
-        self._pool = Pool()
         self._zeros: dict[str, Value] = {}
+        variables = program.global_block().vars
+        self._backups = [n for n in variables if ".trainer_" in n and n.endswith("_bak")]
 
     # -- payloads, from the event loop -----------------------------------------------------
     def offer(self, message: m.Message, tensor: m.Tensor) -> Array:
@@ -62,8 +49,6 @@ class Updates:
         """
         if isinstance(message, m.Push):
             self._check(tensor)
-            if tensor.rows < 0:
-                return self._pool.take(tensor.shape, tensor.dtype)
         return np.empty(tensor.shape, tensor.dtype)
 
     def _check(self, tensor: m.Tensor) -> None:
@@ -96,10 +81,9 @@ class Updates:
             self._scope.var(name).put(self._zero(name))
         if self._settings.dc_asgd:
             self._scope.var(TRAINER_ID).put(np.array([update.trainer], np.int64))
+            self._fill_backups()
         for block in update.blocks:
             self._block(block)()
-        for values in taken:
-            self._recycle(values)
 
     def _bind(self, name: str, value: Value) -> None:
         cell = self._scope.var(name)
@@ -107,11 +91,6 @@ class Updates:
             cell.put(to_host(cell.value) + value)  # trainers send increments of the step counter
         else:
             cell.put(value)
-
-    def _recycle(self, values: dict[str, Value]) -> None:
-        for name, value in values.items():
-            if isinstance(value, np.ndarray) and not name.startswith(COUNTER):
-                self._pool.give(value)
 
     def _zero(self, name: str) -> Value:
         """The gradient of a trainer that sent none: it adds nothing, the divisor stays."""
@@ -134,8 +113,14 @@ class Updates:
         """Keep the values that `trainer` is being sent: delay compensation needs them at its next push."""
         for name in names:
             backup = f"{name}.trainer_{trainer}_bak"
-            if backup in self._program.global_block().vars:
+            if backup in self._backups:
                 self._scope.var(backup).put(np.array(self.value(name)))
+
+    def _fill_backups(self) -> None:
+        """A trainer that has pulled nothing yet has seen the initial values."""
+        for name in self._backups:
+            if (cell := self._scope.var(name)).value is None:
+                cell.put(np.array(self.value(name.rpartition(".trainer_")[0])))
 
     # -- reading, from the worker ----------------------------------------------------------
     def publish(self, names: Iterable[str], version: int) -> list[bytes]:

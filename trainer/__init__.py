@@ -1,1 +1,5 @@
-"""The trainer role: the link to the servers."""
+"""The trainer role: the link to the servers, and the effect of the operators that use it."""
+
+from .provider import link
+
+__all__ = ["link"]

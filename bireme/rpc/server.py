@@ -3,7 +3,6 @@
 It decides nothing: no message is understood here. Port in use, and who may share one, are its only business.
 """
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,13 +13,13 @@ import grpc.aio
 from bireme.errors import ConfigError
 
 from .options import server_options
+from .ports import reserved_ports
 from .wire import Service
 
-__all__ = ["CALL", "EXCHANGE", "Method", "RESERVED_PORTS", "listening", "native_methods"]
+__all__ = ["CALL", "EXCHANGE", "Method", "listening", "native_methods", "unary_methods"]
 
 CALL = "/bireme.Server/Call"
 EXCHANGE = "/bireme.Server/Exchange"
-RESERVED_PORTS = "BIREME_RESERVED_PORTS"  # ports that the launcher keeps bound for its children
 
 Method = Callable[[bytes, Any], Awaitable[bytes]]
 
@@ -98,5 +97,5 @@ def _bind(server: Any, endpoint: str) -> int:
 
 
 def _is_reserved(endpoint: str) -> bool:
-    ports = os.environ.get(RESERVED_PORTS, "").replace(",", " ").split()
-    return endpoint.rpartition(":")[2] in ports
+    port = endpoint.rpartition(":")[2]
+    return port.isdigit() and int(port) in reserved_ports()

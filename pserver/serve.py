@@ -1,0 +1,106 @@
+"""The effect of `listen_and_serv`: serve until every trainer has completed, then let the script go on."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from bireme import flags
+from bireme.ir import Operator
+from bireme.rpc.memory import keep_memory
+from bireme.rpc.refusals import raised
+from bireme.rpc.server import listening, native_methods
+
+from . import events as e
+from .core import Core
+from .roll import Limits
+from .service import Service, refused
+from .settings import Settings, read_settings
+from .updates import Updates
+
+__all__ = ["host", "limits", "serve"]
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def limits() -> Limits:
+    """The times that this process's flags ask for; detection leaves room to tell the others in time."""
+    heartbeat = float(flags.get("heartbeat_seconds"))
+    return Limits(
+        silence=0.6 * heartbeat,
+        quiet=float(flags.get("worker_update_interval_secs")),
+        join=float(flags.get("join_seconds")),
+        patience=max(1.0, flags.get("rpc_deadline") / 1000 - 5),
+        farewell=0.2 * heartbeat,
+    )
+
+
+def serve(ops: list[Operator], context: Any) -> Callable[[Any], None]:
+    """Bind a server to its program; running it blocks until the job ends.
+
+    Raises (when run):
+        PeerLost, Aborted: a trainer was lost or gave up.
+        ConfigError: the endpoint cannot be taken.
+    """
+    (op,) = ops
+    settings = read_settings(op, context.program)
+
+    def run(env: Any) -> None:
+        def prepare(block: int) -> Callable[[], None]:
+            ready: Callable[[], None] = context.executor.prepare(context.program, block, env.scope)
+            return ready
+
+        updates = Updates(context.program, settings, env.scope, prepare)
+        host(settings, updates, limits())
+
+    return run
+
+
+def host(settings: Settings, updates: Updates, times: Limits) -> None:
+    """Run one server to its end in this thread; a signal ends it cleanly."""
+    keep_memory()
+    signals: list[int] = []
+    service = Service(Core(settings, times), updates, tick=min(0.25, times.silence / 20))
+    try:
+        failure = asyncio.run(_serve(settings, service, times, signals))
+    finally:
+        service.close()
+    if signals:
+        raise KeyboardInterrupt if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
+    if service.error is not None:
+        raise service.error
+    if failure is not None:
+        raise raised(refused(failure))
+
+
+async def _serve(
+    settings: Settings, service: Service, times: Limits, signals: list[int]
+) -> e.Failure | None:
+    with _obeying(service, signals):
+        async with listening(settings.endpoint, native_methods(service), times.silence):
+            print(f"server {settings.endpoint} serves {settings.trainers} trainer(s)", file=sys.stderr, flush=True)
+            return await service.run()
+
+
+@contextlib.contextmanager
+def _obeying(service: Service, signals: list[int]) -> Any:
+    """SIGTERM and Ctrl-C end the server through the core, so that the trainers hear of it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def obey(number: int) -> None:
+        signals.append(number)
+        service.stop(f"it was ended by {signal.Signals(number).name}")
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, obey, number)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)

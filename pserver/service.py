@@ -1,0 +1,221 @@
+"""The server's shell: bytes become events, instructions become bytes and work. No rule of training lives here.
+
+The event loop is the only owner of the core. Updates and every copy of size run on one worker thread, in the order
+of the core's instructions. A call that waits is a future in a dictionary and holds nothing else.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from bireme import errors
+from bireme.rpc import messages as m
+from bireme.rpc.codec import Decoder, Received, decode, encode
+from bireme.rpc.refusals import refusal
+
+from . import events as e
+from .core import Core
+from .updates import Updates
+
+__all__ = ["Service", "refused"]
+
+
+def refused(failure: e.Failure) -> m.Refused:
+    """A failure as the trainer hears it."""
+    return m.Refused(
+        kind=failure.kind, text=failure.text, peer=failure.peer, step=failure.step, hint=failure.hint
+    )
+
+
+class Service:
+    """One server, whoever carries its bytes."""
+
+    def __init__(self, core: Core, updates: Updates, tick: float = 0.25) -> None:
+        self._core = core
+        self._updates = updates
+        self._tick = tick
+        self._worker = ThreadPoolExecutor(1, "updates")
+        self._tickets = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._lookups: set[int] = set()
+        self._published: dict[tuple[str, ...], asyncio.Future[list[bytes]]] = {}
+        self._incarnation = time.time_ns()
+        self._end: asyncio.Future[e.Failure | None] | None = None
+        self.error: BaseException | None = None  # what an update raised
+
+    # -- the life of a server --------------------------------------------------------------
+    async def run(self) -> e.Failure | None:
+        """Serve until every trainer has completed; the failure if it ends otherwise."""
+        self._end = asyncio.get_running_loop().create_future()
+        ticker = asyncio.create_task(self._count_time())
+        try:
+            return await self._end
+        finally:
+            ticker.cancel()
+
+    async def _count_time(self) -> None:
+        while True:
+            self.handle(e.Tick(time.monotonic()))
+            await asyncio.sleep(self._tick)
+
+    def stop(self, cause: str) -> None:
+        """This process must go: tell everybody why."""
+        self.handle(e.Abort(0, -1, 0, -1, cause))
+
+    def close(self) -> None:
+        """Let the worker finish and free it."""
+        self._worker.shutdown(wait=True)
+
+    # -- what trainers say -----------------------------------------------------------------
+    async def call(self, request: bytes) -> bytes:
+        """Answer one small request."""
+        try:
+            message = decode([request]).message
+            return b"".join(await self._frame(await self._ask(self._control, message)))
+        except errors.BiremeError as error:
+            return encode(refusal(error))[0]
+
+    async def exchange(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Hear a trainer's frames as they come; answer those that ask for it, and any refusal at once."""
+        decoder = Decoder(self._updates.offer)
+        unanswered: list[asyncio.Future[Any]] = []
+        try:
+            async for piece in pieces:
+                received = decoder.feed(piece)
+                if received is None:
+                    continue
+                unanswered.append(self._ask(self._counted, received))
+                if received.message.answer:  # type: ignore[union-attr]  # _counted lets only Numbered pass
+                    for part in await self._last_of(unanswered):
+                        yield part
+                    unanswered = []
+        except errors.BiremeError as error:
+            yield encode(refusal(error))[0]
+
+    async def _last_of(self, answers: list[asyncio.Future[Any]]) -> list[bytes]:
+        """The last answer, which stands for all before it; the first refusal instead, if there is one."""
+        given = [await answer for answer in answers]
+        refused = [a for a in given if isinstance(a, e.Failure)]
+        return await self._frame(refused[0] if refused else given[-1])
+
+    def _ask(self, event: Callable[[int, Any], e.Event], said: Any) -> asyncio.Future[Any]:
+        ticket = next(self._tickets)
+        self._waiting[ticket] = future = asyncio.get_running_loop().create_future()
+        try:
+            self.handle(event(ticket, said))
+        except BaseException:
+            del self._waiting[ticket]
+            raise
+        return future
+
+    def _control(self, ticket: int, said: m.Message) -> e.Event:
+        match said:
+            case m.Hello():
+                return e.Hello(ticket, said.trainer, said.incarnation, said.beats)
+            case m.Heartbeat():
+                return e.Heartbeat(ticket, said.trainer, said.incarnation, said.step)
+            case m.Complete():
+                return e.Complete(ticket, said.trainer, said.incarnation)
+            case m.Abort():
+                return e.Abort(ticket, said.trainer, said.incarnation, said.step, said.cause)
+        raise errors.ProtocolError(f"{type(said).__name__} is no request")
+
+    def _counted(self, ticket: int, received: Received) -> e.Event:
+        said = received.message
+        if not isinstance(said, m.Numbered):
+            raise errors.ProtocolError(f"{type(said).__name__} has no place in an exchange")
+        call = e.Call(said.trainer, said.incarnation, said.sequence)
+        match said:
+            case m.Push():
+                self._updates.keep(ticket, received.values)
+                return e.Push(ticket, call, said.step, tuple(received.values))
+            case m.Lookup():
+                self._updates.keep(ticket, received.values)
+                self._lookups.add(ticket)
+                return e.Prefetch(ticket, call, tuple(received.values))
+            case m.Pull():
+                return e.Pull(ticket, call, said.names, said.gated)
+        return e.Barrier(ticket, call, said.step)
+
+    async def _frame(self, answer: Any) -> list[bytes]:
+        """An answer as bytes; values are read by the worker, so their future is awaited here."""
+        if isinstance(answer, asyncio.Future):
+            pieces: list[bytes] = await asyncio.shield(answer)
+            return pieces
+        return encode(self._message(answer))
+
+    def _message(self, answer: e.Answer) -> m.Message:
+        match answer:
+            case e.Welcome():
+                return m.Welcome(
+                    mode=answer.mode, trainers=answer.trainers, incarnation=self._incarnation
+                )
+            case e.Failure():
+                return refused(answer)
+            case e.Send():
+                return m.Values(version=answer.version)
+        return m.Accepted()
+
+    # -- what the core decides -------------------------------------------------------------
+    def handle(self, event: e.Event) -> None:
+        """Give the core an event and carry out what it says."""
+        self._carry_out(self._core.handle(event))
+
+    def _carry_out(self, instructions: Iterable[e.Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case e.Reply():
+                    self._answer(instruction)
+                case e.Apply():
+                    self._published.clear()
+                    self._work(self._updates.apply, instruction).add_done_callback(
+                        lambda done, number=instruction.number: self._applied(done, number)  # type: ignore[misc]
+                    )
+                case e.Snapshot():
+                    self._work(self._updates.snapshot, instruction.trainer, instruction.names)
+                case e.Discard():
+                    self._updates.discard(instruction.ticket)
+                case e.Finish():
+                    self._leave(None)
+                case e.Fail():
+                    self._leave(instruction.failure)
+
+    def _answer(self, reply: e.Reply) -> None:
+        waiting = self._waiting.pop(reply.ticket, None)
+        asked = reply.ticket in self._lookups
+        self._lookups.discard(reply.ticket)
+        answer: Any = reply.answer
+        if isinstance(answer, e.Send):
+            answer = self._read(answer, reply.ticket if asked else None)
+        elif asked:
+            self._updates.discard(reply.ticket)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def _read(self, send: e.Send, lookup: int | None) -> Any:
+        """Values for the wire: asked of the worker now, so that no later update comes before them."""
+        if lookup is not None:
+            return self._work(self._updates.look_up, lookup, send.version)
+        if not send.names:
+            return send
+        if send.names not in self._published:
+            self._published[send.names] = self._work(self._updates.publish, send.names, send.version)
+        return self._published[send.names]
+
+    def _work(self, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
+        return asyncio.get_running_loop().run_in_executor(self._worker, task, *given)
+
+    def _applied(self, done: "asyncio.Future[Any]", number: int) -> None:
+        error = done.exception()
+        if error is None:
+            self.handle(e.Applied(number))
+        else:
+            self.error = error
+            self.handle(e.Broken(number, f"{type(error).__name__}: {error}"))
+
+    def _leave(self, failure: e.Failure | None) -> None:
+        if self._end is not None and not self._end.done():
+            self._end.set_result(failure)

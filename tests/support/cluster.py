@@ -1,0 +1,224 @@
+"""An in-process cluster: the real core, service and link, with function calls where sockets would be.
+
+`LocalWire` carries the same bytes as gRPC. Servers live on one event loop in a thread of its own; trainers are
+threads of the test. `faults.py` puts trouble on the way.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import bireme.ops  # noqa: F401  # the rows
+from bireme.errors import BiremeError
+from bireme.ir import Program
+from bireme.pserver.core import Core
+from bireme.pserver.roll import Limits
+from bireme.pserver.service import Service, refused
+from bireme.pserver.settings import Settings, read_settings
+from bireme.pserver.updates import Updates
+from bireme.rpc.liveness import Times
+from bireme.rpc.refusals import raised
+from bireme.rpc.wire import Unreachable
+from bireme.runtime.scope import Scope
+from bireme.trainer.link import Link
+
+LIMITS = Limits(silence=3.0, join=5.0, patience=10.0, farewell=0.3)
+TIMES = Times(beat=0.1, silence=3.0, deadline=10.0, join=5.0, grace=5.0)
+
+
+class LocalExchange:
+    """A stream of pieces to a service on an event loop, and back."""
+
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._answers: queue.SimpleQueue[bytes | None | Exception] = queue.SimpleQueue()
+        self._loop = loop
+        self._task = asyncio.run_coroutine_threadsafe(self._serve(service), loop)
+
+    async def _serve(self, service: Service) -> None:
+        try:
+            async for piece in service.exchange(self._pieces()):
+                self._answers.put(piece)
+            self._answers.put(None)
+        except asyncio.CancelledError:
+            self._answers.put(Unreachable("cancelled"))
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        while (piece := await self._requests.get()) is not None:
+            yield piece
+
+    def _put(self, piece: bytes | None) -> None:
+        self._loop.call_soon_threadsafe(self._requests.put_nowait, piece)
+
+    def write(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self._put(piece)
+
+    def close(self) -> None:
+        self._put(None)
+
+    def read(self) -> bytes | None:
+        answer = self._answers.get(timeout=30)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def cancel(self) -> None:
+        self._task.cancel()
+        self._answers.put(Unreachable("cancelled"))
+
+
+class LocalWire:
+    """Function calls instead of a socket."""
+
+    def __init__(self, endpoint: str, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self.endpoint = endpoint
+        self._service = service
+        self._loop = loop
+
+    def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
+        return asyncio.run_coroutine_threadsafe(self._service.call(request), self._loop).result(timeout)
+
+    def exchange(self, timeout: float) -> LocalExchange:
+        return LocalExchange(self._service, self._loop)
+
+    def close(self) -> None:
+        pass
+
+
+class Server:
+    """One server of a cluster."""
+
+    def __init__(
+        self, settings: Settings, updates: Updates, loop: asyncio.AbstractEventLoop, limits: Limits
+    ) -> None:
+        self.core = Core(settings, limits)
+        self.updates = updates
+        self.service = Service(self.core, updates, tick=0.05)
+        self.outcome: Future[Any] = asyncio.run_coroutine_threadsafe(self.service.run(), loop)
+
+    def result(self) -> None:
+        """Wait for the server's end; raises what ended it."""
+        failure = self.outcome.result(30)
+        if self.service.error is not None:
+            raise self.service.error
+        if failure is not None:
+            raise raised(refused(failure))
+
+
+class Cluster:
+    """Servers by endpoint; `dial` reaches them."""
+
+    def __init__(self, limits: Limits = LIMITS, times: Times = TIMES) -> None:
+        self.limits = limits
+        self.times = times
+        self.servers: dict[str, Server] = {}
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def serve(self, program: Program, scope: Scope, prepare: Callable[[int], Callable[[], None]]) -> Server:
+        """Start the server that `program`'s listen_and_serv describes."""
+        (op,) = [op for op in program.global_block().ops if op.type == "listen_and_serv"]
+        settings = read_settings(op, program)
+        updates = Updates(program, settings, scope, prepare)
+        server = self.servers[settings.endpoint] = Server(settings, updates, self.loop, self.limits)
+        return server
+
+    def dial(self, endpoint: str) -> Any:
+        return LocalWire(endpoint, self.servers[endpoint].service, self.loop)
+
+    def link(self, trainer: int, dial: Callable[[str], Any] | None = None) -> Link:
+        return Link(trainer, dial or self.dial, self.times)
+
+    def close(self) -> None:
+        for server in self.servers.values():
+            self.loop.call_soon_threadsafe(server.outcome.cancel)
+            server.service.close()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(5)
+        self.loop.close()
+
+
+@contextmanager
+def cluster(limits: Limits = LIMITS, times: Times = TIMES) -> Iterator[Cluster]:
+    """A cluster that ends with the block."""
+    made = Cluster(limits, times)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def side_by_side(tasks: Mapping[str, Callable[[], Any]], timeout: float = 60) -> dict[str, Any]:
+    """Run roles as threads; their results, or the error that each ended with."""
+
+    def outcome(task: Callable[[], Any]) -> Any:
+        try:
+            return task()
+        except BiremeError as error:
+            return error
+
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        running = {name: pool.submit(outcome, task) for name, task in tasks.items()}
+        return {name: future.result(timeout) for name, future in running.items()}
+
+
+# -- a server program by hand ------------------------------------------------------------------
+def tiny_server(
+    endpoint: str = "s0", trainers: int = 2, mode: int = 0, params: tuple[str, ...] = ("w",), size: int = 4
+) -> tuple[Program, Scope]:
+    """Parameters of `size` floats, zero at first, and one block each; the blocks hold no operators."""
+    program, scope = Program(), Scope()
+    block = program.global_block()
+    names, pairs = [], []
+    for param in params:
+        block.create_var(name=param, shape=(size,), dtype="float32", persistable=True)
+        scope.var(param).put(np.zeros(size, np.float32))
+        grads = [f"{param}@GRAD.trainer_{i}" for i in range(trainers)] if mode == 0 else [f"{param}@GRAD"]
+        for grad in grads:
+            block.create_var(name=grad, shape=(size,), dtype="float32", persistable=True)
+        names += grads
+        pairs.append(f"{param}@GRAD:{program.add_block(0).idx}")
+    refs = [_ref(pair) for pair in pairs]
+    attrs = {
+        "endpoint": endpoint,
+        "Fanin": trainers,
+        "distributed_mode": mode,
+        "optimize_blocks": refs,
+        "grad_to_block_id": pairs,
+        "pserver_id": 0,
+    }
+    block.append_op(type="listen_and_serv", inputs={"X": names}, outputs={}, attrs=attrs)
+    return program, scope
+
+
+def _ref(pair: str) -> Any:
+    from bireme.ir import BlockRef
+
+    return BlockRef(int(pair.rpartition(":")[2]))
+
+
+def descending(program: Program, scope: Scope) -> Callable[[int], Callable[[], None]]:
+    """Blocks of `tiny_server` by hand: the parameter goes down by the mean of its gradients."""
+    (op,) = program.global_block().ops
+    settings = read_settings(op, program)
+    divisor = settings.trainers if settings.mode == 0 else 1
+
+    def prepare(block: int) -> Callable[[], None]:
+        grads = settings.owned_by(block)
+        param = grads[0].partition("@GRAD")[0]
+
+        def run() -> None:
+            total = sum(scope.var(name).value for name in grads)
+            scope.var(param).put(scope.var(param).value - total / divisor)
+
+        return run
+
+    return prepare

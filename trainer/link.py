@@ -1,0 +1,210 @@
+"""A trainer's link to its servers: pushes that start at once, one exchange per server and step, signs of life.
+
+It knows servers and values by name; what the operators of a program mean is read in `routes`.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from bireme.errors import BiremeError, ConfigError, PeerError
+from bireme.rpc import messages as m
+from bireme.rpc.codec import Value
+from bireme.rpc.liveness import Heart, Times
+from bireme.rpc.wire import Dial
+
+from .peer import Peer
+
+__all__ = ["Link"]
+
+Result = TypeVar("Result")
+SYNC = 0
+
+
+class Link:
+    """One trainer, all of its servers. Used by one thread at a time; hearts beat beside it."""
+
+    def __init__(
+        self, trainer: int, dial: Dial, times: Times, on_stuck: Callable[[BiremeError], None] | None = None
+    ) -> None:
+        self.trainer = trainer
+        self.step = 0
+        self._dial = dial
+        self._times = times
+        self._on_stuck = on_stuck
+        self._incarnation = time.time_ns() ^ (os.getpid() << 40) & ((1 << 62) - 1)
+        self._peers: dict[str, Peer] = {}
+        self._hearts: list[Heart] = []
+        self._readers = ThreadPoolExecutor(64, "exchange")
+        self._lock = threading.Lock()
+        self._failure: BiremeError | None = None
+        self._noticed = threading.Event()
+        self._over = False
+
+    # -- the step --------------------------------------------------------------------------
+    def push(self, endpoint: str, name: str, value: Value) -> None:
+        """Send one gradient to its server now; what cannot be sent is found out when the step ends."""
+        self.peer(endpoint).push(self.step, name, value)
+
+    def barrier(self, endpoints: Iterable[str], strict: bool) -> None:
+        """Close the round at these servers; outside sync there is no round to close.
+
+        Raises:
+            ConfigError: the program is synchronous, the server is not.
+        """
+        for peer in self._at(endpoints):
+            if peer.mode == SYNC:
+                peer.barrier(self.step)
+            elif strict:
+                raise ConfigError(
+                    f"this trainer's program is synchronous, but {peer.name} is not",
+                    hint="config.sync_mode and transpile(sync_mode=) must agree in every process",
+                )
+
+    def exchange(self, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, Value]]:
+        """End the step: ask these servers for variables, and wait until every push has taken effect."""
+        peers = self._at(wanted)
+        peers += [p for p in self._peers.values() if p.wire.endpoint not in wanted and p.open]
+        pushed = any(peer.open for peer in peers)
+        for peer in peers:
+            peer.pull(self.step, wanted.get(peer.wire.endpoint, ()))
+        found = self._results(peers)
+        self.step += pushed
+        return found
+
+    def look_up(self, wanted: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
+        """Rows of tables, one round trip to each server."""
+        peers = self._at(wanted)
+        for peer in peers:
+            peer.look_up(self.step, wanted[peer.wire.endpoint])
+        return self._results(peers)
+
+    def _results(self, peers: list[Peer]) -> dict[str, dict[str, Value]]:
+        """Read every server's answer, side by side; the first error wins."""
+        if len(peers) == 1:
+            return {peers[0].wire.endpoint: self._own(peers[0].result)}
+        reading = [(p.wire.endpoint, self._readers.submit(p.result)) for p in peers]
+        return {endpoint: self._own(answer.result) for endpoint, answer in reading}
+
+    def _own(self, task: Callable[[], Result]) -> Result:
+        """Do something whose failure is the job's."""
+        try:
+            return task()
+        except BiremeError as error:
+            self.fail(error)
+            self._noticed.set()
+            raise (self._failure or error) from None
+
+    # -- servers ---------------------------------------------------------------------------
+    def peer(self, endpoint: str) -> Peer:
+        """The server at `endpoint`, greeted."""
+        return self._at([endpoint])[0]
+
+    def greet(self, endpoints: Iterable[str]) -> None:
+        """Make sure that these servers know this trainer."""
+        self._at(endpoints)
+
+    def _at(self, endpoints: Iterable[str]) -> list[Peer]:
+        self._check()
+        found = []
+        for endpoint in endpoints:
+            if endpoint not in self._peers:
+                self._peers[endpoint] = self._own(lambda at=endpoint: self._meet(at))  # type: ignore[misc]
+            found.append(self._peers[endpoint])
+        return found
+
+    def _meet(self, endpoint: str) -> Peer:
+        wire = self._dial(endpoint)
+        peer = Peer(wire, self.trainer, self._incarnation, self._times, lambda: self._failure)
+        peer.greet()
+        heart = Heart(wire, self._beat, self.fail, self._times)
+        heart.start()
+        self._hearts.append(heart)
+        return peer
+
+    def _beat(self) -> m.Heartbeat:
+        return m.Heartbeat(trainer=self.trainer, incarnation=self._incarnation, step=self.step)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            self._noticed.set()
+            raise self._failure
+
+    # -- the end ---------------------------------------------------------------------------
+    def fail(self, error: BiremeError) -> None:
+        """The job has failed: remember why, wake whoever waits, tell the servers."""
+        with self._lock:
+            if self._failure is not None or self._over:
+                return
+            self._failure = error
+        for peer in list(self._peers.values()):
+            peer.cancel()
+        self._tell_abort(str(error.args[0]) if error.args else type(error).__name__)
+        if self._on_stuck is not None:
+            threading.Thread(target=self._watch, daemon=True, name="watch").start()
+
+    def _watch(self) -> None:
+        if not self._noticed.wait(self._times.grace) and self._on_stuck and self._failure:
+            self._on_stuck(self._failure)
+
+    def abort(self, cause: str) -> None:
+        """Tell every server that this trainer gives up; once."""
+        with self._lock:
+            if self._over or self._failure is not None:
+                self._over = True
+                return
+            self._over = True
+        for peer in list(self._peers.values()):
+            peer.cancel()
+        self._tell_abort(cause)
+        self._silence()
+
+    def _tell_abort(self, cause: str) -> None:
+        message = m.Abort(trainer=self.trainer, incarnation=self._incarnation, step=self.step, cause=cause)
+        self._tell_all(message)
+
+    def close(self) -> None:
+        """Say that this trainer has finished; the servers stop waiting for it. Safe to repeat."""
+        with self._lock:
+            over, self._over = self._over, True
+        if not over and self._failure is None:
+            self._silence()
+            self._tell_all(m.Complete(trainer=self.trainer, incarnation=self._incarnation))
+        self._silence()
+        for peer in self._peers.values():
+            peer.wire.close()
+        self._readers.shutdown(wait=False)
+
+    def _tell_all(self, message: m.Message) -> None:
+        """The same to all servers, side by side; one that is gone need not hear it."""
+
+        def tell(peer: Peer) -> None:
+            with contextlib.suppress(PeerError, ConfigError):
+                peer.say(message, timeout=max(0.5, self._times.silence / 4))
+
+        threads = [threading.Thread(target=tell, args=(p,), daemon=True) for p in self._peers.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(self._times.silence)
+
+    def _silence(self) -> None:
+        for heart in self._hearts:
+            heart.stop()
+
+
+def leave_now(error: BiremeError) -> None:
+    """The job has failed and this process does not notice: say so, and end it."""
+    print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def describe(error: Any) -> str:
+    """An uncaught error in one line."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

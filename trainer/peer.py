@@ -1,0 +1,247 @@
+"""One server as a trainer sees it: greet it, write an exchange while the step goes on, read its end.
+
+Frames are numbered per server. A lost connection is answered by sending the whole exchange again under the same
+numbers: the server knows which of it has taken effect. The file knows frames and time, no programs.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bireme.errors import BiremeError, DeadlineExceeded, PeerLost, ProtocolError
+from bireme.rpc import messages as m
+from bireme.rpc.codec import Decoder, Received, Value, decode, encode
+from bireme.rpc.liveness import Times
+from bireme.rpc.refusals import raised
+from bireme.rpc.wire import Exchange, Unreachable, Wire
+from bireme.runtime.values import LoDTensor, SelectedRows
+
+__all__ = ["Peer"]
+
+SMALL = 64 << 10  # arrays below this size travel together
+FUSED = 512 << 10  # and leave when they amount to this
+PAUSE = 0.1
+
+
+class Peer:
+    """A server and the exchange that is open with it. One thread uses it at a time; `cancel` may come from any."""
+
+    def __init__(
+        self, wire: Wire, trainer: int, incarnation: int, times: Times, failure: Callable[[], BiremeError | None]
+    ) -> None:
+        self.wire = wire
+        self.mode = -1
+        self._trainer = trainer
+        self._incarnation = incarnation
+        self._times = times
+        self._failure = failure
+        self._server = 0  # incarnation of the server
+        self._sequence = 0
+        self._step = 0
+        self._frames: list[list[bytes]] = []
+        self._small: dict[str, Value] = {}
+        self._small_size = 0
+        self._stream: Exchange | None = None
+
+    @property
+    def name(self) -> str:
+        return f"server {self.wire.endpoint}"
+
+    @property
+    def open(self) -> bool:
+        """Whether an exchange has begun."""
+        return bool(self._frames or self._small)
+
+    # -- greeting --------------------------------------------------------------------------
+    def greet(self) -> None:
+        """Say hello, and wait for a server that has not started yet.
+
+        Raises:
+            PeerLost: nobody answers within the time that the join flag allows.
+            ConfigError: the server has no place for this trainer.
+        """
+        began = time.monotonic()
+        while True:
+            left = self._times.join - (time.monotonic() - began)
+            if left <= 0:
+                raise PeerLost(
+                    f"{self.name} did not answer within {self._times.join:.0f} s",
+                    peer=self.name,
+                    hint="is it started? does the endpoint name the right host and port? (FLAGS_join_seconds)",
+                )
+            try:
+                self._hello(min(left, 10.0), wait=True)
+                return
+            except (Unreachable, DeadlineExceeded):
+                waited = time.monotonic() - began
+                print(f"trainer {self._trainer} waits for {self.name}: {waited:.0f} s", file=sys.stderr)
+                time.sleep(PAUSE)
+
+    def _hello(self, timeout: float, wait: bool) -> None:
+        answer = self.say(m.Hello(trainer=self._trainer, incarnation=self._incarnation), timeout, wait)
+        if not isinstance(answer, m.Welcome):
+            raise ProtocolError(f"{self.name} answered hello with {type(answer).__name__}", peer=self.name)
+        if self._server not in (0, answer.incarnation):
+            raise PeerLost(
+                f"{self.name} was restarted and has lost what it knew",
+                peer=self.name,
+                step=self._step,
+                hint="restart the whole job, from a checkpoint if there is one",
+            )
+        self._server, self.mode = answer.incarnation, answer.mode
+
+    def say(self, message: m.Message, timeout: float, wait: bool = False) -> m.Message:
+        """One small request; a refusal is raised."""
+        answer = decode([self.wire.call(encode(message)[0], timeout, wait)]).message
+        if isinstance(answer, m.Refused):
+            raise raised(answer)
+        return answer
+
+    # -- writing ---------------------------------------------------------------------------
+    def push(self, step: int, name: str, value: Value) -> None:
+        """Send a gradient; it is copied before this returns."""
+        self._step = step
+        size = _size(value)
+        if size >= SMALL or name in self._small:
+            self._flush()
+            self._add(m.Push(**self._number()), {name: value})
+            return
+        self._small[name] = _copied(value)
+        self._small_size += size
+        if self._small_size >= FUSED:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._small:
+            small, self._small, self._small_size = self._small, {}, 0
+            self._add(m.Push(**self._number()), small)
+
+    def barrier(self, step: int) -> None:
+        """Close the round of this trainer."""
+        self._step = step
+        self._flush()
+        self._add(m.Barrier(**self._number()))
+
+    def pull(self, step: int, names: tuple[str, ...], gated: bool = True) -> None:
+        """Ask for variables; `result` brings them."""
+        self._step = step
+        self._flush()
+        self._add(m.Pull(**self._number(answer=True), names=names, gated=gated))
+        self._end()
+
+    def look_up(self, step: int, ids: Mapping[str, Value]) -> None:
+        """Ask for rows of tables; `result` brings them."""
+        self._step = step
+        self._add(m.Lookup(**self._number(answer=True)), ids)
+        self._end()
+
+    def _number(self, answer: bool = False) -> dict[str, Any]:
+        self._sequence += 1
+        return {
+            "trainer": self._trainer,
+            "incarnation": self._incarnation,
+            "sequence": self._sequence,
+            "step": self._step,
+            "answer": answer,
+        }
+
+    def _add(self, message: m.Message, values: Mapping[str, Value] | None = None) -> None:
+        pieces = encode(message, values)
+        self._frames.append(pieces)
+        if self._stream is None:
+            self._stream = self.wire.exchange(self._times.deadline)
+        self._stream.write(pieces)
+
+    def _end(self) -> None:
+        assert self._stream is not None
+        self._stream.close()
+
+    # -- reading ---------------------------------------------------------------------------
+    def result(self) -> dict[str, Value]:
+        """What the exchange brings; it is over then.
+
+        Raises:
+            PeerLost: the server cannot be reached for longer than the heartbeat allows.
+            BiremeError: the server refused, or the job has failed elsewhere.
+        """
+        try:
+            received = self._persist()
+        finally:
+            self._frames, self._stream = [], None
+        if isinstance(received.message, m.Refused):
+            raise raised(received.message)
+        return received.values
+
+    def _persist(self) -> Received:
+        """Read the answer, over as many connections as it takes."""
+        lost_at: float | None = None
+        while True:
+            self._check()
+            try:
+                if lost_at is not None:
+                    self._again()
+                return self._read()
+            except Unreachable as error:
+                self._check()
+                now = time.monotonic()
+                lost_at = now if lost_at is None else lost_at
+                if now - lost_at > self._times.silence:
+                    raise self._lost(now - lost_at, error) from None
+                time.sleep(PAUSE)
+
+    def _check(self) -> None:
+        failure = self._failure()
+        if failure is not None:
+            raise failure
+
+    def _again(self) -> None:
+        """Everything once more, on a new stream."""
+        try:
+            self._hello(max(PAUSE, self._times.silence / 4), wait=True)
+        except DeadlineExceeded as error:
+            raise Unreachable(error.message, peer=self.name) from None
+        self._stream = self.wire.exchange(self._times.deadline)
+        for pieces in self._frames:
+            self._stream.write(pieces)
+        self._stream.close()
+
+    def _read(self) -> Received:
+        assert self._stream is not None
+        decoder = Decoder()
+        while (piece := self._stream.read()) is not None:
+            received = decoder.feed(piece)
+            if received is not None:
+                return received
+        raise Unreachable(f"{self.name} ended the exchange without an answer", peer=self.name)
+
+    def _lost(self, since: float, error: Exception) -> PeerLost:
+        return PeerLost(
+            f"{self.name} is lost: unreachable for {since:.1f} s, at step {self._step} ({error})",
+            peer=self.name,
+            step=self._step,
+            hint="see that server's log; the time is FLAGS_heartbeat_seconds",
+        )
+
+    def cancel(self) -> None:
+        """Wake whoever waits in `result`."""
+        stream = self._stream
+        if stream is not None:
+            stream.cancel()
+
+
+def _size(value: Value) -> int:
+    if isinstance(value, SelectedRows):
+        return int(value.value.nbytes)
+    return int(value.array.nbytes if isinstance(value, LoDTensor) else np.asarray(value).nbytes)
+
+
+def _copied(value: Value) -> Value:
+    """A small value of our own: the executor may reuse the memory of what it handed over."""
+    if isinstance(value, SelectedRows):
+        return SelectedRows(np.array(value.rows), np.array(value.value), value.height)
+    if isinstance(value, LoDTensor):
+        return LoDTensor(np.array(value.array), value.offsets)
+    return np.array(value)
