@@ -59,9 +59,9 @@ class Listener:
         self._parked: dict[tuple[str, int, str], socket.socket] = {}
         self._changed = threading.Condition()
         name = f"bireme-{os.getpid()}-{os.urandom(6).hex()}"
+        tcp = _bind(endpoint)
         unix = socket.socket(socket.AF_UNIX)
         unix.bind("\0" + name)
-        tcp = _bind(endpoint)
         self._sockets = (unix, tcp)
         host = endpoint.rpartition(":")[0]
         self.address = Address(host_id(), name, f"{host}:{tcp.getsockname()[1]}")

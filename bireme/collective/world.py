@@ -55,13 +55,13 @@ class World:
         self._closed = threading.Event()
         self._state = m.State()
         self._ends: list[WireGroup] = []
-        self._register: _Register | None = None
-        if rank == 0:
-            self._register = _Register(size, coordinator, settings)
         # Rank 0's port is the register's; the higher rank of a pair is the one that listens.
         host = endpoint.rpartition(":")[0]
         self._listener = Listener(f"{host}:0" if rank == 0 else endpoint)
+        self._register: _Register | None = None
         try:
+            if rank == 0:
+                self._register = _Register(size, coordinator, settings)
             self._asker = self._register or _Asker(coordinator)
             self._addresses = self._join()
         except BaseException:

@@ -5,6 +5,8 @@ file knows gRPC and its traps, and refuses to know what the bytes mean. For cont
 data has faster ways.
 """
 
+import errno
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -54,7 +56,7 @@ class PeerServer:
 
     def _bind(self, endpoint: str) -> int:
         try:
-            port = int(self._server.add_insecure_port(endpoint))
+            port = 0 if _taken(endpoint) else int(self._server.add_insecure_port(endpoint))
         except RuntimeError:
             port = 0
         if port == 0:
@@ -66,6 +68,20 @@ class PeerServer:
 
     def close(self) -> None:
         self._server.stop(grace=0.2).wait(2)
+
+
+def _taken(endpoint: str) -> bool:
+    """Whether somebody listens there; gRPC would find out too, but write about it to stderr."""
+    host, _, port = endpoint.rpartition(":")
+    if int(port) == 0 or int(port) in reserved_ports():
+        return False
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), int(port)))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def _guarded(handle: Callable[[bytes], bytes]) -> Callable[[bytes, Any], bytes]:
