@@ -55,12 +55,13 @@ def accesses(block: Block) -> list[Access]:
 
 
 def _access(program: Program, index: int, op: Operator) -> Access:
+    row = row_of(op)
     reads, writes = _names(op.input_arg_names), _names(op.output_arg_names)
-    for ref in op.block_refs() if not ROWS[op.type].effect else ():
+    for ref in op.block_refs() if row.control else ():
         inner_reads, inner_writes = _captured(program, ref.idx)
         reads += [name for name in inner_reads if name not in reads]
         writes += [name for name in inner_writes if name not in writes]
-    return Access(index, op, row_of(op), tuple(reads), tuple(writes))
+    return Access(index, op, row, tuple(reads), tuple(writes))
 
 
 def _names(names: Iterable[str]) -> list[str]:

@@ -4,6 +4,7 @@ Everything that can be decided before a run is decided here. What a name means (
 local, from outside) is decided once per plan; the order of the operators stays the program's.
 """
 
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,7 +83,7 @@ def _plan(
     chosen = _fold(chosen, binding, template, keep | {e.name for e in loads})
     shared = _shared(block, loads, request.feeds, template, layout)
     return Plan(
-        block=block,
+        home=weakref.ref(block),
         layout=layout,
         units=_units(chosen, binding, keep),
         template=template,

@@ -109,7 +109,7 @@ class Executor:
         bound = self._bind(compile(program.block(block_idx), request), scope)
         clock = Clock(trainer=program._trainer_id)
 
-        def run() -> None:
+        def run(program: Program = program) -> None:  # the plan does not keep it alive
             bound.run(RunContext(scope, clock, bound.cells), ())
             clock.step += 1
 

@@ -6,7 +6,7 @@ One clear message for each mistake: where, what, what to do. This file runs noth
 import difflib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,23 +71,32 @@ def _fetch_name(item: Any) -> str:
     return name
 
 
+class _Target(NamedTuple):
+    """What a check knows of its variable; it must not keep the program alive."""
+
+    name: str
+    numpy_dtype: str
+    shape: tuple[int, ...]
+
+
 def feeder(var: Variable, place: Place) -> Feeder:
     """What checks and converts the values fed to one variable."""
     shape = var.shape if var.is_data else None
+    target = _Target(var.name, var.numpy_dtype, var.shape)
     dtype = np.dtype(var.numpy_dtype) if var.dtype is not None else None
     dims = [(i, n) for i, n in enumerate(shape or ()) if n >= 0]
 
     def feed(value: Any) -> tuple[Array, Lod]:
-        array, lod = (value, ()) if isinstance(value, np.ndarray) else _taken_apart(var, value)
+        array, lod = (value, ()) if isinstance(value, np.ndarray) else _taken_apart(target, value)
         if dtype is not None and array.dtype != dtype:
-            raise _wrong_dtype(var, array)
+            raise _wrong_dtype(target, array)
         if shape is not None:
             actual = array.shape
             if len(actual) != len(shape) or any(actual[i] != n for i, n in dims):
-                raise _wrong_shape(var, array)
+                raise _wrong_shape(target, array)
         if lod and not is_valid_lod(lod, len(array)):
             raise FeedError(
-                f"the LoD {[level.tolist() for level in lod]} of '{var.name}' does not fit its "
+                f"the LoD {[level.tolist() for level in lod]} of '{target.name}' does not fit its "
                 f"{len(array)} rows",
                 hint="lengths of the innermost level add up to the number of rows",
             )
@@ -96,7 +105,7 @@ def feeder(var: Variable, place: Place) -> Feeder:
     return feed
 
 
-def _taken_apart(var: Variable, value: Any) -> tuple[Array, Lod]:
+def _taken_apart(var: _Target, value: Any) -> tuple[Array, Lod]:
     """Array and LoD of anything that may be fed beside a NumPy array."""
     if isinstance(value, LoDTensor):
         return value.array, value.offsets
@@ -109,7 +118,7 @@ def _taken_apart(var: Variable, value: Any) -> tuple[Array, Lod]:
     return _from_python(var, value), ()
 
 
-def _from_python(var: Variable, value: Any) -> Array:
+def _from_python(var: _Target, value: Any) -> Array:
     """Numbers and nested lists, in the variable's own dtype; one number is one element."""
     dtype = np.dtype(var.numpy_dtype)
     try:
@@ -130,11 +139,11 @@ def _shortened(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _expected(var: Variable) -> str:
+def _expected(var: _Target) -> str:
     return f"variable {var.name}: {var.numpy_dtype}{list(var.shape)}"
 
 
-def _wrong_dtype(var: Variable, array: Array) -> FeedError:
+def _wrong_dtype(var: _Target, array: Array) -> FeedError:
     return FeedError(
         f"'{var.name}' is fed with {array.dtype}, expected {var.numpy_dtype}",
         where=_expected(var),
@@ -142,7 +151,7 @@ def _wrong_dtype(var: Variable, array: Array) -> FeedError:
     )
 
 
-def _wrong_shape(var: Variable, array: Array) -> FeedError:
+def _wrong_shape(var: _Target, array: Array) -> FeedError:
     return FeedError(
         f"'{var.name}' is fed with shape {list(array.shape)}, expected {list(var.shape)}",
         where=_expected(var),

@@ -8,7 +8,7 @@ from bireme.ops.table import Row
 
 from .context import Layout
 from .steps import Frame
-from .values import Lod, WithLoD
+from .values import WithLoD
 
 __all__ = ["carry"]
 
@@ -51,7 +51,7 @@ def _from_input(source: int, targets: list[int], lod: int) -> Carry:
     return pass_on
 
 
-def _fits(lod: Lod, value: Any) -> bool:
+def _fits(lod: Any, value: Any) -> bool:
     """Whether the innermost sequences end where the rows of `value` do."""
     shape = getattr(value, "shape", ())
     return bool(shape) and int(lod[-1][-1]) == shape[0]

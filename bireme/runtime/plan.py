@@ -4,6 +4,7 @@ This file runs steps, loads what comes from outside, stores what lasts, and expl
 wrong.
 """
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,7 +46,7 @@ class External:
 class Plan:
     """What `compile` decided for one block."""
 
-    block: Block
+    home: "weakref.ref[Block]"  # a plan keeps no program alive
     layout: Layout
     units: Sequence[Unit]
     template: Frame
@@ -56,6 +57,13 @@ class Plan:
     stores: Sequence[External]
     children: Mapping[int, "Plan"] = field(default_factory=dict)
 
+    @property
+    def block(self) -> Block:
+        """The block that was compiled; whoever runs the plan holds its program."""
+        block = self.home()
+        assert block is not None
+        return block
+
     def run_inside(self, parent: Env, given: Mapping[str, Any]) -> Env:
         """Run this sub-block once under the values of `parent`."""
         frame = self.template.copy()
@@ -63,7 +71,8 @@ class Plan:
         frame[CONTEXT] = RunContext(outer.scope, outer.clock, {}, parent)
         env = Env(self.layout, frame)
         for name, value in given.items():
-            env.set(name, value)
+            if name in self.layout.slots:
+                env.set(name, value)
         lod = self.layout.lod
         for outside in self.loads:
             if outside.name not in given:

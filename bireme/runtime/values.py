@@ -192,7 +192,7 @@ def create_lod_tensor(
         lengths = [len(sequence) for sequence in data]
         if [lengths] != [list(level) for level in recursive_seq_lens]:
             raise InvalidArgument(
-                f"recursive_seq_lens {list(recursive_seq_lens)} are not the data's: {[lengths]}"
+                f"recursive_seq_lens {list(recursive_seq_lens)} are not the lengths {[lengths]}"
             )
         data = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in data])
         data = data.reshape(len(data), 1)
