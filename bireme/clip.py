@@ -15,6 +15,7 @@ from bireme.errors import InvalidArgument
 from bireme.ir import (
     Block,
     Operator,
+    OpRole,
     Parameter,
     Program,
     Variable,
@@ -64,7 +65,7 @@ class ErrorClipByValue(BaseErrorClipAttr):
             type="clip",
             inputs={"X": grad_name},
             outputs={"Out": grad_name},
-            attrs={"min": self.min, "max": self.max},
+            attrs={"min": self.min, "max": self.max, "op_role": OpRole.Backward},
         )
 
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import bireme.ops  # noqa: F401  the rows of the operators that layers append
 from bireme.errors import InvalidArgument
 from bireme.ir import (
     Operator,

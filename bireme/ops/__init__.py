@@ -1,3 +1,19 @@
 """The op table: one row per operator, one file per family."""
 
-from . import activations, distributed, elementwise, fill, linear, metric, reduce, softmax, unary
+from . import (
+    activations,
+    adam,
+    adaptive,
+    control_flow,
+    distributed,
+    elementwise,
+    fill,
+    linear,
+    lod,
+    metric,
+    optimize,
+    random,
+    reduce,
+    softmax,
+    unary,
+)
