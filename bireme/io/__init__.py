@@ -1,4 +1,23 @@
-"""Files: programs, parameters, inference models and whole states, in the formats of Fluid 1.8."""
+"""What scripts know as `fluid.io`: files of programs and parameters in the formats of Fluid 1.8,
+and readers.
+"""
+
+from bireme.reader import (
+    ComposeNotAligned,
+    DataLoader,
+    PyReader,
+    batch,
+    buffered,
+    cache,
+    chain,
+    compose,
+    default_collate_fn,
+    firstn,
+    map_readers,
+    multiprocess_reader,
+    shuffle,
+    xmap_readers,
+)
 
 from .inference import load_inference_model, save_inference_model
 from .state import load, load_program_state, save, set_program_state
@@ -16,6 +35,16 @@ from .variables import (
 )
 
 __all__ = [
+    "ComposeNotAligned",
+    "DataLoader",
+    "PyReader",
+    "batch",
+    "buffered",
+    "cache",
+    "chain",
+    "compose",
+    "default_collate_fn",
+    "firstn",
     "get_program_parameter",
     "get_program_persistable_vars",
     "is_parameter",
@@ -26,10 +55,14 @@ __all__ = [
     "load_persistables",
     "load_program_state",
     "load_vars",
+    "map_readers",
+    "multiprocess_reader",
     "save",
     "save_inference_model",
     "save_params",
     "save_persistables",
     "save_vars",
     "set_program_state",
+    "shuffle",
+    "xmap_readers",
 ]

@@ -1,1 +1,44 @@
-"""Readers and their decorators: where batches come from."""
+"""Data on its way to a program: readers, loaders that work ahead, datasets of text files, feeders."""
+
+from .dataloader import DataLoader, EndOfData, GeneratorLoader, PyReader, default_collate_fn
+from .dataset import DatasetBase, DatasetFactory, InMemoryDataset, QueueDataset
+from .decorators import (
+    ComposeNotAligned,
+    batch,
+    buffered,
+    cache,
+    chain,
+    compose,
+    firstn,
+    map_readers,
+    multiprocess_reader,
+    shuffle,
+    xmap_readers,
+)
+from .feeder import DataFeeder
+from .workers import WorkerFailed
+
+__all__ = [
+    "ComposeNotAligned",
+    "DataFeeder",
+    "DataLoader",
+    "DatasetBase",
+    "DatasetFactory",
+    "EndOfData",
+    "GeneratorLoader",
+    "InMemoryDataset",
+    "PyReader",
+    "QueueDataset",
+    "WorkerFailed",
+    "batch",
+    "buffered",
+    "cache",
+    "chain",
+    "compose",
+    "default_collate_fn",
+    "firstn",
+    "map_readers",
+    "multiprocess_reader",
+    "shuffle",
+    "xmap_readers",
+]

@@ -1,0 +1,108 @@
+"""From samples to a feed: lists of tuples become arrays with the shapes and dtypes of the data
+variables.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bireme.errors import FeedError
+from bireme.ir import Program, Variable, default_main_program
+from bireme.runtime.values import LoDTensor, lengths_to_lod
+
+__all__ = ["DataFeeder"]
+
+
+class DataFeeder:
+    """Turns mini-batches of samples into feeds.
+
+    `feed_list` names the data variables in the order of a sample's fields; a variable with a LoD
+    level takes a sequence (of sequences) per sample.
+    """
+
+    def __init__(
+        self, feed_list: Sequence[Variable | str], place: Any = None, program: Program | None = None
+    ) -> None:
+        block = (program or default_main_program()).global_block()
+        self.variables = [block.var(v) if isinstance(v, str) else v for v in feed_list]
+        self.place = place
+
+    def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, Any]:
+        """The feed of one mini-batch: variable name to array, or to LoDTensor for sequences.
+
+        Raises:
+            FeedError: a sample has another number of fields, or a field does not fit its variable.
+        """
+        samples = list(iterable)
+        for i, sample in enumerate(samples):
+            if len(sample) != len(self.variables):
+                raise FeedError(
+                    f"sample {i} has {len(sample)} fields, the feed list has {len(self.variables)}",
+                    hint=f"a sample is a tuple of {', '.join(v.name for v in self.variables)}",
+                )
+        columns = zip(*samples, strict=True) if samples else [()] * len(self.variables)
+        pairs = zip(self.variables, columns, strict=True)
+        return {var.name: _tensor(var, list(column)) for var, column in pairs}
+
+    def feed_parallel(
+        self, iterable: Iterable[Iterable[Sequence[Any]]], num_places: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """One feed per device, of one mini-batch each."""
+        batches = list(iterable)
+        if num_places is not None and len(batches) != num_places:
+            raise FeedError(f"{len(batches)} mini-batches for {num_places} places")
+        return (self.feed(b) for b in batches)
+
+    def decorate_reader(
+        self,
+        reader: Callable[[], Iterable[Any]],
+        multi_devices: bool,
+        num_places: int | None = None,
+        drop_last: bool = True,
+    ) -> Callable[[], Iterator[Any]]:
+        """A reader of feeds from a reader of mini-batches; lists of them with `multi_devices`."""
+
+        def feeds() -> Iterator[Any]:
+            if not multi_devices:
+                yield from map(self.feed, reader())
+                return
+            group: list[Any] = []
+            for batch in reader():
+                group.append(self.feed(batch))
+                if len(group) == (num_places or 1):
+                    yield group
+                    group = []
+            if group and not drop_last:
+                raise FeedError(f"{len(group)} mini-batches are left for {num_places} places")
+
+        return feeds
+
+
+def _tensor(var: Variable, column: list[Any]) -> Any:
+    try:
+        if var.lod_level == 0:
+            return _shaped(var, np.array(column, dtype=var.numpy_dtype), len(column))
+        lengths, flat = _flattened(column, var.lod_level)
+        array = np.array(flat, dtype=var.numpy_dtype)
+        return LoDTensor(_shaped(var, array, len(flat)), lengths_to_lod(lengths))
+    except (ValueError, TypeError) as cause:
+        raise FeedError(
+            f"the samples do not fit {var.name!r}, which is {var.numpy_dtype}{list(var.shape)}",
+            hint=str(cause),
+        ) from None
+
+
+def _shaped(var: Variable, array: Any, rows: int) -> Any:
+    """`array` as the variable declares it, where only the number of rows is open."""
+    rest = var.shape[1:]
+    return array.reshape((rows, *rest)) if rest and all(n >= 0 for n in rest) else array
+
+
+def _flattened(column: list[Any], levels: int) -> tuple[list[list[int]], list[Any]]:
+    """Lengths per level, and the innermost elements in a row."""
+    lengths = []
+    for _ in range(levels):
+        lengths.append([len(item) for item in column])
+        column = [element for item in column for element in item]
+    return lengths, column

@@ -1,0 +1,159 @@
+"""Readers, loaders and feeders: order, errors that reach the user, and nothing left behind."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import bireme.ops  # noqa: F401  (fills the op table)
+from bireme import reader as R
+from bireme.errors import FeedError, InvalidArgument
+from bireme.ir import Program
+
+
+def ten() -> Iterator[int]:
+    return iter(range(10))
+
+
+def failing() -> Iterator[int]:
+    yield 1
+    raise ZeroDivisionError("reader broke")
+
+
+def endless() -> Iterator[int]:
+    i = 0
+    while True:
+        yield i
+        i += 1
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Threads and processes that a test starts are gone when it ends."""
+    threads = set(threading.enumerate())
+    children = set(psutil.Process().children())
+    yield
+    assert set(threading.enumerate()) <= threads
+    assert set(psutil.Process().children()) <= children
+
+
+def data_variables() -> list[Any]:
+    block = Program().global_block()
+    return [
+        block.create_var(name="x", shape=[-1, 2], dtype="float32", is_data=True),
+        block.create_var(name="ids", shape=[-1, 1], dtype="int64", lod_level=1, is_data=True),
+    ]
+
+
+def test_batches_keep_the_rest_unless_told_to_drop_it() -> None:
+    assert [len(b) for b in R.batch(ten, 4)()] == [4, 4, 2]
+    assert [len(b) for b in R.batch(ten, 4, drop_last=True)()] == [4, 4]
+    with pytest.raises(InvalidArgument):
+        R.batch(ten, 0)
+
+
+def test_readers_compose_like_tuples() -> None:
+    assert list(R.firstn(R.compose(ten, R.map_readers(lambda a: (a, a), ten)), 2)()) == [
+        (0, 0, 0),
+        (1, 1, 1),
+    ]
+    assert list(R.chain(ten, ten)()) == [*range(10), *range(10)]
+    with pytest.raises(R.ComposeNotAligned, match="reader 1 of 2"):
+        list(R.compose(ten, R.firstn(ten, 3))())
+    assert len(list(R.compose(ten, R.firstn(ten, 3), check_alignment=False)())) == 3
+
+
+def test_shuffle_and_cache_lose_nothing() -> None:
+    assert sorted(R.shuffle(ten, 4)()) == list(range(10))
+    cached = R.cache(ten)
+    assert list(cached()) == list(cached()) == list(range(10))
+
+
+@pytest.mark.parametrize("order", [True, False])
+def test_xmap_maps_every_sample_once(order: bool) -> None:
+    found = list(R.xmap_readers(lambda a: a * a, ten, 3, 2, order)())
+    assert (found if order else sorted(found)) == [i * i for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        R.buffered(failing, 2),
+        R.xmap_readers(lambda a: a, failing, 2, 2, True),
+        R.multiprocess_reader([failing]),
+    ],
+    ids=["buffered", "xmap", "processes"],
+)
+def test_an_error_in_a_reader_reaches_the_user(reader: Any) -> None:
+    with pytest.raises((ZeroDivisionError, R.WorkerFailed), match="reader"):
+        list(reader())
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        R.buffered(endless, 2),
+        R.xmap_readers(lambda a: a, endless, 2, 2, True),
+        R.multiprocess_reader([endless, endless]),
+    ],
+    ids=["buffered", "xmap", "processes"],
+)
+def test_an_abandoned_reader_leaves_nothing(reader: Any) -> None:
+    iterator = iter(reader())
+    assert next(iterator) == 0
+    iterator.close()
+
+
+def test_a_process_error_carries_its_traceback() -> None:
+    with pytest.raises(R.WorkerFailed) as caught:
+        list(R.multiprocess_reader([failing])())
+    assert "in failing" in str(caught.value)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_feeder_makes_arrays_and_sequences() -> None:
+    feed = R.DataFeeder(data_variables()).feed([([1, 2], [7]), ([3, 4], [8, 9])])
+    assert feed["x"].dtype == np.float32
+    assert feed["x"].tolist() == [[1, 2], [3, 4]]
+    assert feed["ids"].recursive_sequence_lengths() == [[1, 2]]
+    assert feed["ids"].shape() == [3, 1]
+
+
+def test_a_sample_with_a_missing_field_is_named() -> None:
+    with pytest.raises(FeedError, match="sample 1 has 1 fields"):
+        R.DataFeeder(data_variables()).feed([([1, 2], [7]), ([3, 4],)])
+    with pytest.raises(FeedError, match=r"'x'.*float32\[-1, 2\]"):
+        R.DataFeeder(data_variables()[:1]).feed([([1, 2],), ([3],)])
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_loader_gives_the_batches_of_its_generator(processes: bool) -> None:
+    loader = R.DataLoader.from_generator(data_variables()[:1], 4, use_multiprocess=processes)
+    loader.set_sample_generator(lambda: ((np.full(2, i, "float32"),) for i in range(5)), 2)
+    for _ in range(2):
+        assert [f["x"][:, 0].tolist() for f in loader()] == [[0, 1], [2, 3]]
+
+
+def test_a_started_loader_ends_its_epoch_and_starts_again() -> None:
+    loader = R.DataLoader.from_generator(data_variables()[:1], 4, iterable=False)
+    loader.set_batch_generator(lambda: ((np.zeros((1, 2)),) for _ in range(2)))
+    with pytest.raises(FeedError, match="not started"):
+        loader.next()
+    for _ in range(2):
+        loader.start()
+        assert [list(loader.next()) for _ in range(2)] == [["x"], ["x"]]
+        with pytest.raises(R.EndOfData):
+            loader.next()
+    loader.start()
+    loader.reset()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_do_not_change_the_order_of_batches(workers: int) -> None:
+    data = [np.full(2, i, "float32") for i in range(9)]
+    loader = R.DataLoader(data, data_variables()[:1], batch_size=2, num_workers=workers)
+    assert [f["x"][0, 0] for f in loader] == [0, 2, 4, 6, 8]
+    assert len(loader) == 5
