@@ -175,10 +175,16 @@ def without_use(
 
 # -- the gradient operators --------------------------------------------------------------------
 def gradient_operators(
-    block: Block, path: Sequence[Operator], stopped: Collection[str]
+    block: Block,
+    path: Sequence[Operator],
+    stopped: Collection[str],
+    target: Block | None = None,
 ) -> list[Operator]:
     """What the rules of the operators answer, last operator first, without gradients of stopped
     variables.
+
+    `target` is the block they are meant for, where it is not the block of the forward operators.
+    The rule of a control-flow operator is asked with the gradient block of its sub-block.
     """
     dropped = {grad_name(n) for n in stopped}
     ops = []
@@ -192,8 +198,23 @@ def gradient_operators(
                 where=f"op: {op}" + (f"\n  at {op.site}" if op.site else ""),
                 hint="set stop_gradient=True on its output if none is meant",
             )
-        ops += [_operator(spec, op, dropped) for spec in row.grad(op, block)]
+        asked = gradient_block(op, target or block, stopped) if op.block_refs() else block
+        ops += [_operator(spec, op, dropped) for spec in row.grad(op, asked)]
     return [op for op in ops if any(n != EMPTY for n in op.output_arg_names)]
+
+
+def gradient_block(op: Operator, parent: Block, stopped: Collection[str]) -> Block:
+    """A new block below `parent` with the gradient operators of the block that `op` runs.
+
+    Its variables are declared with those of `parent`.
+    """
+    program = parent.program
+    forward = program.block(op.block_refs()[0].idx)
+    block = program.add_block(parent.idx)
+    block.forward_block_idx = forward.idx
+    ops = add_repeated(gradient_operators(forward, forward.ops, stopped, block), forward.idx)
+    block.set_ops(without_stopped(ops, {grad_name(n) for n in stopped}, ()))
+    return block
 
 
 def _passes_gradient(block: Block, op: Operator, stopped: Collection[str]) -> bool:
@@ -337,15 +358,24 @@ def rename_taken(
 
 # -- writing them down -------------------------------------------------------------------------
 def append_declared(
-    block: Block, ops: Sequence[Operator], origin: Mapping[str, str], callbacks: Sequence[Callback]
+    block: Block,
+    ops: Sequence[Operator],
+    origin: Mapping[str, str],
+    callbacks: Sequence[Callback],
+    given: Collection[str] = (),
 ) -> None:
     """Append the operators, declare what they write, and infer shapes; readers of nothing are
     dropped.
+
+    `given` are gradients that the operator which runs `block` brings along.
     """
+    _declare_carried(block, ops, given)
     for op in ops:
         grads = [n for n in op.input_arg_names if "@GRAD" in n]
-        if grads and not any(block._has_var_recursive(n) for n in grads):
+        if grads and not any(block._has_var_recursive(n) or n in given for n in grads):
             continue
+        for ref in op.block_refs():
+            _declare_inner(block.program.block(ref.idx), op, origin, callbacks)
         for name in op.output_arg_names:
             if name != EMPTY and not block._has_var_recursive(name):
                 block.create_var(name=name)
@@ -356,6 +386,27 @@ def append_declared(
                 block._var_recursive(name).op = op
         for callback in callbacks:
             callback(block, op, origin)
+
+
+def _declare_inner(
+    block: Block, op: Operator, origin: Mapping[str, str], callbacks: Sequence[Callback]
+) -> None:
+    """Declare what the gradient block that `op` runs computes."""
+    made, block.ops = block.ops, []
+    given = [n for n in op.input_arg_names + op.output_arg_names if "@GRAD" in n]
+    append_declared(block, made, origin, callbacks, given)
+
+
+def _declare_carried(block: Block, ops: Sequence[Operator], given: Collection[str]) -> None:
+    """Declare the gradients that are read before they are written: those that a loop carries."""
+    written = {n for op in ops for n in op.output_arg_names}
+    for name in given:
+        var = block._find_var_recursive(name.partition("@GRAD")[0])
+        if var is None or name not in written or block._has_var_recursive(name):
+            continue
+        block.create_var(
+            name=name, type=var.type, shape=var.shape, dtype=var.dtype, lod_level=var.lod_level
+        )
 
 
 def _infer(block: Block, op: Operator) -> None:

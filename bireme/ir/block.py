@@ -90,10 +90,15 @@ class Block:
         return found
 
     def ancestors(self) -> "Iterator[Block]":
-        """This block, its parent, and so on to the global block."""
+        """This block, its parent, and so on to the global block.
+
+        A gradient block sees its forward block before its parent.
+        """
         block: Block | None = self
         while block is not None:
             yield block
+            if block.forward_block_idx >= 0:
+                yield self.program.block(block.forward_block_idx)
             block = block.parent
 
     def _find_var_recursive(self, name: str) -> Variable | None:
