@@ -8,6 +8,7 @@ from . import (
     distributed,
     elementwise,
     fill,
+    join,
     linear,
     lod,
     metric,

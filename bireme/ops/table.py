@@ -187,8 +187,10 @@ class Row:
             return Parameter(name, Role.INPUT, grad_name(name[1:]))
         if name.endswith("_lod") and name[:-4] in self.in_slots:
             return Parameter(name, Role.LOD, name[:-4])
-        if name in self.defaults or self.forward is None or name in self.forward.defaults:
-            return Parameter(name, Role.ATTR, name)
+        # `lambda_` stands for the attribute `lambda`, `bireme_count` for `bireme.count`
+        attr = name.rstrip("_").replace("bireme_", "bireme.")
+        if attr in self.attr_types or self.forward is None or attr.startswith("bireme."):
+            return Parameter(name, Role.ATTR, attr)
         raise TypeError(f"kernel of {self.type!r} has a parameter {name!r} that nothing provides")
 
     def default_of(self, attr: str) -> Any:

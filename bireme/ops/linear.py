@@ -1,0 +1,361 @@
+"""Products of matrices and vectors."""
+
+from bireme.errors import InvalidArgument
+from bireme.runtime.arrays import Array
+
+from .shapes import product, same_as
+from .table import GradOp, Infer, op
+
+Pair = tuple[Array, Array]
+
+
+# -- mul: the product of two tensors seen as matrices ------------------------------------------
+def _mul_rule(ctx: Infer) -> None:
+    x, y = ctx.x("X"), ctx.x("Y")
+    m, n = ctx.attr("x_num_col_dims"), ctx.attr("y_num_col_dims")
+    if not (0 < m < len(x.shape) and 0 < n < len(y.shape)):
+        raise InvalidArgument(
+            f"mul: {list(x.shape)} and {list(y.shape)} cannot be split after {m} and {n} dimensions"
+        )
+    _must_meet(ctx, product(x.shape[m:]), product(y.shape[:n]))
+    ctx.set("Out", x.shape[:m] + y.shape[n:], like=x)
+
+
+def _must_meet(ctx: Infer, columns: int, rows: int) -> None:
+    if columns != rows and columns >= 0 and rows >= 0:
+        raise InvalidArgument(
+            f"{ctx.op.type}: {columns} columns of X {list(ctx.x('X').shape)} meet {rows} rows of "
+            f"Y {list(ctx.x('Y').shape)}"
+        )
+
+
+def matrix(a: Array, columns: int) -> Array:
+    """`a` as a matrix: the first `columns` dimensions are its rows."""
+    if a.ndim == 2 and columns == 1:
+        return a
+    rows = 1
+    for n in a.shape[:columns]:
+        rows *= n
+    return a.reshape(rows, -1) if rows else a.reshape(0, product(a.shape[columns:]))
+
+
+@op("mul", infer=_mul_rule, grad=GradOp(uses=("X", "Y")))
+def mul(
+    xp: Array, X: Array, Y: Array, x_num_col_dims: int, y_num_col_dims: int, out: Array = None
+) -> Array:
+    if X.ndim == 2 and Y.ndim == 2:
+        return xp.dot(X, Y, out=out)
+    flat = xp.dot(matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims))
+    return flat.reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
+
+
+@op("mul_grad")
+def mul_grad(
+    xp: Array,
+    X: Array,
+    Y: Array,
+    dOut: Array,
+    x_num_col_dims: int,
+    y_num_col_dims: int,
+    need: frozenset[str],
+    out: Array = None,
+) -> Pair:
+    dx, dy = (None, None) if out is None else out
+    if X.ndim == 2 and Y.ndim == 2:
+        if "X@GRAD" in need:
+            dx = xp.dot(dOut, Y.T, out=dx)
+        if "Y@GRAD" in need:
+            dy = xp.dot(X.T, dOut, out=dy)
+        return dx, dy
+    x, y = matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims)
+    g = dOut.reshape(x.shape[0], y.shape[1])
+    dx = xp.dot(g, y.T).reshape(X.shape) if "X@GRAD" in need else None
+    return dx, xp.dot(x.T, g).reshape(Y.shape) if "Y@GRAD" in need else None
+
+
+# -- matmul: batches of matrices, vectors allowed ----------------------------------------------
+def _matmul_rule(ctx: Infer) -> None:
+    x, y = ctx.x("X"), ctx.x("Y")
+    xs = list(x.shape) if len(x.shape) > 1 else [1, *x.shape]
+    ys = list(y.shape) if len(y.shape) > 1 else [*y.shape, 1]
+    if ctx.attr("transpose_X"):
+        xs[-2:] = xs[:-3:-1] if len(x.shape) > 1 else [xs[0], xs[1]]
+    if ctx.attr("transpose_Y"):
+        ys[-2:] = ys[:-3:-1] if len(y.shape) > 1 else [ys[0], ys[1]]
+    _must_meet(ctx, xs[-1], ys[-2])
+    batch = _batch(ctx, xs[:-2], ys[:-2])
+    rows = [xs[-2]] if len(x.shape) > 1 else []
+    columns = [ys[-1]] if len(y.shape) > 1 else []
+    ctx.set("Out", [*batch, *rows, *columns] or [1], like=x)
+
+
+def _batch(ctx: Infer, xs: list[int], ys: list[int]) -> list[int]:
+    """Batch dimensions are equal, or one operand is a single matrix."""
+    if not xs or not ys:
+        return xs or ys
+    if len(xs) != len(ys) or any(m != n and m > 0 and n > 0 for m, n in zip(xs, ys, strict=True)):
+        raise InvalidArgument(f"{ctx.op.type}: batches {xs} and {ys} differ")
+    return [max(m, n) for m, n in zip(xs, ys, strict=True)]
+
+
+def _operand(a: Array, swap: bool, vector: bool) -> Array:
+    return a.swapaxes(-1, -2) if swap and not vector else a
+
+
+@op("matmul", infer=_matmul_rule, grad=GradOp(uses=("X", "Y")))
+def matmul(
+    xp: Array,
+    X: Array,
+    Y: Array,
+    transpose_X: bool,
+    transpose_Y: bool,
+    alpha: float,
+    out: Array = None,
+) -> Array:
+    x, y = _operand(X, transpose_X, X.ndim == 1), _operand(Y, transpose_Y, Y.ndim == 1)
+    if X.ndim == 1 and Y.ndim == 1:
+        return (xp.dot(x, y) * x.dtype.type(alpha)).reshape(1)
+    found = xp.matmul(x, y, out=out)
+    if alpha != 1.0:
+        found *= found.dtype.type(alpha)
+    return found
+
+
+@op("matmul_grad")
+def matmul_grad(
+    xp: Array,
+    X: Array,
+    Y: Array,
+    dOut: Array,
+    transpose_X: bool,
+    transpose_Y: bool,
+    alpha: float,
+    need: frozenset[str],
+) -> Pair:
+    x = X.reshape(1, -1) if X.ndim == 1 else _operand(X, transpose_X, False)
+    y = Y.reshape(-1, 1) if Y.ndim == 1 else _operand(Y, transpose_Y, False)
+    g = dOut if alpha == 1.0 else dOut * dOut.dtype.type(alpha)
+    if Y.ndim == 1:
+        g = g[..., None] if X.ndim > 1 else g
+    if X.ndim == 1:
+        g = g.reshape(1, 1) if Y.ndim == 1 else g[..., None, :]
+    dx = (
+        _back(_product_over(xp, g, y.swapaxes(-1, -2), x.ndim), X, transpose_X)
+        if "X@GRAD" in need
+        else None
+    )
+    dy = (
+        _back(_product_over(xp, x.swapaxes(-1, -2), g, y.ndim), Y, transpose_Y)
+        if "Y@GRAD" in need
+        else None
+    )
+    return dx, dy
+
+
+def _product_over(xp: Array, a: Array, b: Array, ndim: int) -> Array:
+    """The product, summed over the batch dimensions that the operand did not have."""
+    if ndim == 2 and a.ndim > 2 and b.ndim > 2:
+        rows = a.swapaxes(-1, -2)
+        return xp.dot(rows.reshape(-1, rows.shape[-1]).T, b.reshape(-1, b.shape[-1]))
+    found = xp.matmul(a, b)
+    extra = found.ndim - ndim
+    return xp.add.reduce(found, axis=tuple(range(extra))) if extra > 0 else found
+
+
+def _back(grad: Array, like: Array, swapped: bool) -> Array:
+    if swapped and like.ndim > 1:
+        grad = grad.swapaxes(-1, -2)
+    return grad.reshape(like.shape)
+
+
+# -- bmm, dot, addmm, bilinear -----------------------------------------------------------------
+def _bmm_rule(ctx: Infer) -> None:
+    x, y = ctx.x("X"), ctx.x("Y")
+    if len(x.shape) != 3 or len(y.shape) != 3:
+        raise InvalidArgument(f"bmm takes 3-D tensors, got {list(x.shape)} and {list(y.shape)}")
+    _must_meet(ctx, x.shape[2], y.shape[1])
+    ctx.set("Out", [*_batch(ctx, [x.shape[0]], [y.shape[0]]), x.shape[1], y.shape[2]], like=x)
+
+
+@op("bmm", infer=_bmm_rule, grad=GradOp(uses=("X", "Y")))
+def bmm(xp: Array, X: Array, Y: Array, out: Array = None) -> Array:
+    return xp.matmul(X, Y, out=out)
+
+
+@op("bmm_grad")
+def bmm_grad(xp: Array, X: Array, Y: Array, dOut: Array, need: frozenset[str]) -> Pair:
+    dx = xp.matmul(dOut, Y.swapaxes(1, 2)) if "X@GRAD" in need else None
+    return dx, xp.matmul(X.swapaxes(1, 2), dOut) if "Y@GRAD" in need else None
+
+
+def _dot_rule(ctx: Infer) -> None:
+    x = ctx.x("X")
+    if len(x.shape) != len(ctx.x("Y").shape) or len(x.shape) > 2:
+        raise InvalidArgument(f"dot takes two vectors or two matrices, got {list(x.shape)}")
+    ctx.set("Out", [*x.shape[:-1], 1], like=x)
+
+
+@op("dot", infer=_dot_rule, grad=GradOp(uses=("X", "Y")))
+def dot(xp: Array, X: Array, Y: Array) -> Array:
+    return (X * Y).sum(-1, keepdims=True)
+
+
+@op("dot_grad")
+def dot_grad(xp: Array, X: Array, Y: Array, dOut: Array, need: frozenset[str]) -> Pair:
+    return dOut * Y if "X@GRAD" in need else None, dOut * X if "Y@GRAD" in need else None
+
+
+def _addmm_rule(ctx: Infer) -> None:
+    x, y = ctx.x("X"), ctx.x("Y")
+    _must_meet(ctx, x.shape[-1], y.shape[0])
+    ctx.set("Out", (x.shape[0], y.shape[1]), like=x)
+
+
+@op("addmm", infer=_addmm_rule, grad=GradOp(uses=("Input", "X", "Y")))
+def addmm(xp: Array, Input: Array, X: Array, Y: Array, Alpha: float, Beta: float) -> Array:
+    found = xp.dot(X, Y)
+    found *= found.dtype.type(Alpha)
+    found += Input * found.dtype.type(Beta)
+    return found
+
+
+@op("addmm_grad")
+def addmm_grad(
+    xp: Array,
+    Input: Array,
+    X: Array,
+    Y: Array,
+    dOut: Array,
+    Alpha: float,
+    Beta: float,
+    need: frozenset[str],
+) -> tuple[Array, Array, Array]:
+    kind = dOut.dtype.type
+    over = tuple(i for i, n in enumerate(Input.shape) if n == 1 and dOut.shape[i] != 1)
+    base = (dOut.sum(over, keepdims=True) if over else dOut) * kind(Beta)
+    dx = xp.dot(dOut, Y.T) * kind(Alpha) if "X@GRAD" in need else None
+    dy = xp.dot(X.T, dOut) * kind(Alpha) if "Y@GRAD" in need else None
+    return base, dx, dy
+
+
+def _bilinear_rule(ctx: Infer) -> None:
+    x, y, w = ctx.x("X"), ctx.x("Y"), ctx.x("Weight")
+    if w.shape[1:] != (x.shape[1], y.shape[1]):
+        raise InvalidArgument(
+            f"bilinear_tensor_product: Weight {list(w.shape)} does not fit X {list(x.shape)}"
+        )
+    ctx.set("Out", (x.shape[0], w.shape[0]), like=x)
+
+
+@op(
+    "bilinear_tensor_product",
+    infer=_bilinear_rule,
+    grad=GradOp(uses=("X", "Y", "Weight"), wrt=("X", "Y", "Weight", "Bias")),
+)
+def bilinear_tensor_product(xp: Array, X: Array, Y: Array, Weight: Array, Bias: Array) -> Array:
+    found = xp.einsum("bi,kij,bj->bk", X, Weight, Y, optimize=True)
+    return found if Bias is None else found + Bias
+
+
+@op("bilinear_tensor_product_grad")
+def bilinear_tensor_product_grad(
+    xp: Array, X: Array, Y: Array, Weight: Array, dOut: Array, need: frozenset[str]
+) -> tuple[Array, Array, Array, Array]:
+    mixed = xp.tensordot(dOut, Weight, 1)
+    return (
+        xp.matmul(mixed, Y[:, :, None])[:, :, 0] if "X@GRAD" in need else None,
+        xp.matmul(X[:, None, :], mixed)[:, 0] if "Y@GRAD" in need else None,
+        xp.einsum("bk,bi,bj->kij", dOut, X, Y, optimize=True) if "Weight@GRAD" in need else None,
+        dOut.sum(0, keepdims=True) if "Bias@GRAD" in need else None,
+    )
+
+
+# -- cos_sim -----------------------------------------------------------------------------------
+def _cos_rule(ctx: Infer) -> None:
+    x, y = ctx.x("X"), ctx.x("Y")
+    if x.shape[1:] != y.shape[1:] or (y.shape[0] not in (1, x.shape[0], -1) and x.shape[0] != -1):
+        raise InvalidArgument(
+            f"cos_sim: {list(y.shape)} is neither like {list(x.shape)} nor one row of it"
+        )
+    ctx.set("Out", (x.shape[0], 1), like=x)
+    ctx.set("XNorm", (x.shape[0], 1), x.dtype)
+    ctx.set("YNorm", (y.shape[0], 1), x.dtype)
+
+
+@op(
+    "cos_sim",
+    infer=_cos_rule,
+    grad=GradOp(uses=("X", "Y", "Out", "XNorm", "YNorm")),
+    returns="Out XNorm YNorm",
+)
+def cos_sim(xp: Array, X: Array, Y: Array) -> tuple[Array, Array, Array]:
+    x, y = X.reshape(len(X), -1), Y.reshape(len(Y), -1)
+    x_norm = xp.sqrt((x * x).sum(1, keepdims=True))
+    y_norm = xp.sqrt((y * y).sum(1, keepdims=True))
+    return (x * y).sum(1, keepdims=True) / (x_norm * y_norm), x_norm, y_norm
+
+
+@op("cos_sim_grad")
+def cos_sim_grad(
+    xp: Array,
+    X: Array,
+    Y: Array,
+    Out: Array,
+    XNorm: Array,
+    YNorm: Array,
+    dOut: Array,
+    need: frozenset[str],
+) -> Pair:
+    x, y = X.reshape(len(X), -1), Y.reshape(len(Y), -1)
+    share = dOut / (XNorm * YNorm)
+    dx = dy = None
+    if "X@GRAD" in need:
+        dx = (share * y - dOut * Out / (XNorm * XNorm) * x).reshape(X.shape)
+    if "Y@GRAD" in need:
+        dy = share * x - dOut * Out / (YNorm * YNorm) * y
+        dy = (dy.sum(0, keepdims=True) if len(Y) < len(X) else dy).reshape(Y.shape)
+    return dx, dy
+
+
+def _kron_rule(ctx: Infer) -> None:
+    x, y = list(ctx.x("X").shape), list(ctx.x("Y").shape)
+    rank = max(len(x), len(y))
+    x, y = [1] * (rank - len(x)) + x, [1] * (rank - len(y)) + y
+    ctx.set(
+        "Out", [-1 if m < 0 or n < 0 else m * n for m, n in zip(x, y, strict=True)], like=ctx.x("X")
+    )
+
+
+@op("kron", infer=_kron_rule, grad=GradOp(uses=("X", "Y")))
+def kron(xp: Array, X: Array, Y: Array) -> Array:
+    return xp.kron(X, Y)
+
+
+@op("kron_grad")
+def kron_grad(xp: Array, X: Array, Y: Array, dOut: Array, need: frozenset[str]) -> Pair:
+    rank = max(X.ndim, Y.ndim)
+    x = X.reshape((1,) * (rank - X.ndim) + X.shape)
+    y = Y.reshape((1,) * (rank - Y.ndim) + Y.shape)
+    parts = dOut.reshape([n for m in zip(x.shape, y.shape, strict=True) for n in m])
+    inner, outer = tuple(range(1, 2 * rank, 2)), tuple(range(0, 2 * rank, 2))
+    wide_y = y.reshape([n for m in y.shape for n in (1, m)])
+    wide_x = x.reshape([n for m in x.shape for n in (m, 1)])
+    dx = (parts * wide_y).sum(inner).reshape(X.shape) if "X@GRAD" in need else None
+    return dx, (parts * wide_x).sum(outer).reshape(Y.shape) if "Y@GRAD" in need else None
+
+
+@op("cross", infer=same_as("X"), grad=GradOp(uses=("X", "Y")))
+def cross(xp: Array, X: Array, Y: Array, dim: int) -> Array:
+    return xp.cross(X, Y, axis=_cross_axis(X, dim))
+
+
+@op("cross_grad")
+def cross_grad(xp: Array, X: Array, Y: Array, dOut: Array, dim: int, need: frozenset[str]) -> Pair:
+    axis = _cross_axis(X, dim)
+    dx = xp.cross(Y, dOut, axis=axis) if "X@GRAD" in need else None
+    return dx, xp.cross(dOut, X, axis=axis) if "Y@GRAD" in need else None
+
+
+def _cross_axis(x: Array, dim: int) -> int:
+    """The dimension given, or the first of size 3."""
+    return dim if dim != 9 else x.shape.index(3)
