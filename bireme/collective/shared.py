@@ -28,7 +28,8 @@ _REGION = _HEAD + _SLOT * _SLOTS
 
 # Spinning on a counter orders memory only where stores become visible in order (x86).
 _CAN_SPIN = platform.machine() in ("x86_64", "AMD64")
-_SPINS = 20_000  # yields before a wait counts as long, a few milliseconds
+_BRISK = 0.005  # seconds of waiting with the processor at hand
+_LOOK = 0.05  # seconds between two looks at the other ranks
 
 Range = tuple[int, int]  # elements [begin, end) of the array
 Stage = Callable[[int, Range], None]  # (slot, range)
@@ -79,20 +80,31 @@ class SharedPlane:
         self._tick = tick
         self._next = 0
         self._meetings = 0
+        self._since = 0.0
+        self._looked = 0.0
 
     def _spin(self) -> None:
         """Count up, then yield the processor until everybody has: all are here, and busy."""
         self._meetings += 1
         self._counters[self._rank][0] = self._meetings
         for counter in self._counters:
-            spins = 0
+            yields = 0
             while counter[0] < self._meetings:
                 os.sched_yield()
-                spins += 1
-                if spins > _SPINS:
-                    time.sleep(0.0005)
-                    if spins % 100 == 0:
-                        self._tick()
+                yields += 1
+                if yields % 64 == 0:
+                    self._linger()
+        self._since = 0.0
+
+    def _linger(self) -> None:
+        """A long wait no longer spins, and looks around whether everybody is alive."""
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since > _BRISK:
+            time.sleep(0.0005)
+            if now - self._looked > _LOOK:
+                self._looked = now
+                self._tick()
 
     # -- the stages --------------------------------------------------------------------------
 

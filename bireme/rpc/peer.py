@@ -6,9 +6,11 @@ data has faster ways.
 """
 
 import errno
+import queue
 import socket
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import grpc
@@ -30,9 +32,6 @@ _COMMON = [
 ]
 _CLIENT = [
     *_COMMON,
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
@@ -45,9 +44,8 @@ class PeerServer:
         port = int(endpoint.rpartition(":")[2])
         options = [*_COMMON, ("grpc.so_reuseport", int(port in reserved_ports()))]
         # `handle` never waits, so a few threads serve any number of ranks.
-        self._server = grpc.server(
-            ThreadPoolExecutor(workers, thread_name_prefix="bireme-peer"), options=options
-        )
+        self._workers = _Workers(workers)
+        self._server = grpc.server(self._workers, options=options)
         call = grpc.unary_unary_rpc_method_handler(_guarded(handle))
         generic = grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: call})
         self._server.add_generic_rpc_handlers((generic,))
@@ -68,6 +66,41 @@ class PeerServer:
 
     def close(self) -> None:
         self._server.stop(grace=0.2).wait(2)
+        self._workers.shutdown()
+
+
+class _Workers(Executor):
+    """Daemon threads that serve until the process ends.
+
+    The standard pool stops taking work as soon as the interpreter begins to exit, which is just
+    when the last words between ranks are spoken.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._count = count
+        for _ in range(count):
+            threading.Thread(target=self._serve, name="bireme-peer", daemon=True).start()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._work.put(run)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for _ in range(self._count):
+            self._work.put(None)
+
+    def _serve(self) -> None:
+        while (run := self._work.get()) is not None:
+            run()
 
 
 def _taken(endpoint: str) -> bool:
@@ -101,7 +134,10 @@ class PeerClient:
     def __init__(self, endpoint: str, peer: str) -> None:
         self._peer = peer
         self._endpoint = endpoint
-        self._channel = grpc.insecure_channel(endpoint, options=_CLIENT)
+        self._open()
+
+    def _open(self) -> None:
+        self._channel = grpc.insecure_channel(self._endpoint, options=_CLIENT)
         self._ask = self._channel.unary_unary(f"/{_SERVICE}/{_METHOD}")
 
     def ask(self, message: bytes, timeout: float) -> bytes:
@@ -113,7 +149,12 @@ class PeerClient:
 
     def _translated(self, error: Any, timeout: float) -> Exception:
         code = error.code()
+        if code is grpc.StatusCode.CANCELLED:  # another thread met the loss first
+            return PeerLost(f"{self._peer} does not answer at {self._endpoint}", peer=self._peer)
         if code is grpc.StatusCode.UNAVAILABLE:
+            # A channel waits at least 100 ms before it dials again; a new one dials at once.
+            self._channel.close()
+            self._open()
             return PeerLost(f"{self._peer} does not answer at {self._endpoint}", peer=self._peer)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             text = f"{self._peer} at {self._endpoint} gave no answer within {timeout:.1f} s"

@@ -1,0 +1,84 @@
+"""Ranks as processes: killed, frozen, failing and leaving. The others always end, and say why."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.wire
+
+SCRIPT = Path(__file__).with_name("rank_script.py")
+HEARTBEAT = 2.0
+
+
+@contextmanager
+def ranks(size: int, port: int, payload: str, mode: str) -> Iterator[list[subprocess.Popen[str]]]:
+    def start(rank: int) -> subprocess.Popen[str]:
+        words = [rank, size, port, payload, HEARTBEAT, mode]
+        return subprocess.Popen(
+            [sys.executable, str(SCRIPT), *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    processes = [start(rank) for rank in range(size)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "running\n"
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def ending(process: subprocess.Popen[str], limit: float) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=limit)
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("payload", ["auto", "sockets"])
+def test_a_killed_rank_is_named_by_all_others(free_port, payload, victim):
+    with ranks(3, free_port(), payload, "run") as processes:
+        processes[victim].send_signal(signal.SIGKILL)
+        began = time.monotonic()
+        for rank, process in enumerate(processes):
+            if rank != victim:
+                code, errors = ending(process, HEARTBEAT + 5)
+                assert code == 1
+                assert f"PeerLost: rank {victim}" in errors
+        assert time.monotonic() - began < HEARTBEAT + 1
+
+
+def test_a_frozen_rank_is_named_within_the_heartbeat(free_port):
+    with ranks(3, free_port(), "auto", "run") as processes:
+        processes[1].send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        for rank in (0, 2):
+            code, errors = ending(processes[rank], HEARTBEAT + 5)
+            assert code == 1
+            assert "PeerLost: rank 1 of 3 is lost: silent" in errors
+        assert time.monotonic() - began < 2 * HEARTBEAT
+
+
+def test_a_rank_that_raises_tells_the_others_what(free_port):
+    with ranks(3, free_port(), "auto", "raise") as processes:
+        for rank in (0, 2):
+            code, errors = ending(processes[rank], HEARTBEAT + 5)
+            assert code == 1
+            assert "rank 1 of 3 is lost: ValueError: the loss is not a number" in errors
+
+
+def test_ranks_that_are_done_leave_at_once(free_port):
+    with ranks(3, free_port(), "auto", "leave") as processes:
+        assert [ending(process, 5) for process in processes] == [(0, "")] * 3
