@@ -24,10 +24,9 @@ _NAMES: dict[str, str] = {
         "release_memory",
         "bireme.param_attr": "ParamAttr WeightNormParamAttr",
         "bireme.backward": "append_backward gradients",
-        "bireme.layers": "embedding one_hot",
-        "bireme.layers.io": "data",
+        "bireme.layers.input": "data embedding one_hot",
         "bireme.io": "save load",
-        "bireme.reader": "DataFeeder",
+        "bireme.reader": "DataFeeder DatasetFactory InMemoryDataset QueueDataset",
         "bireme.flags": "get_flags set_flags",
     }.items()
     for name in names.split()

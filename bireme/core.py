@@ -6,14 +6,16 @@ from typing import Any
 from bireme.ir import VarType
 
 _HOMES = {
-    "CPUPlace": "bireme.runtime.places",
-    "CUDAPlace": "bireme.runtime.places",
-    "CUDAPinnedPlace": "bireme.runtime.places",
-    "is_compiled_with_cuda": "bireme.runtime.places",
-    "LoDTensor": "bireme.runtime.values",
-    "LoDTensorArray": "bireme.runtime.values",
-    "SelectedRows": "bireme.runtime.values",
-    "Scope": "bireme.runtime.scope",
+    "CPUPlace": "bireme.runtime.places:CPUPlace",
+    "CUDAPlace": "bireme.runtime.places:CUDAPlace",
+    "CUDAPinnedPlace": "bireme.runtime.places:CUDAPinnedPlace",
+    "is_compiled_with_cuda": "bireme.runtime.places:is_compiled_with_cuda",
+    "get_cuda_device_count": "bireme.runtime.places:device_count",
+    "LoDTensor": "bireme.runtime.values:LoDTensor",
+    "LoDTensorArray": "bireme.runtime.values:LoDTensorArray",
+    "SelectedRows": "bireme.runtime.values:SelectedRows",
+    "Scope": "bireme.runtime.scope:Scope",
+    "EOFException": "bireme.reader:EndOfData",
 }
 
 
@@ -24,6 +26,7 @@ class VarDesc:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'bireme.core' has no attribute '{name}'")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bireme.core' has no attribute '{name}'")
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(module), attribute)

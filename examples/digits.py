@@ -98,7 +98,7 @@ def main(options):
     if role.is_server:
         return serve(t, role.endpoint)
     program = t.get_trainer_program() if t else fluid.default_main_program()
-    if t and role.is_first:
+    if t and t.plan and role.is_first:
         print(t.plan, flush=True)
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
@@ -112,7 +112,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=64, help="of all trainers together")
-    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--lr", type=float, default=0.2)
     parser.add_argument("--mode", choices=["pserver", "nccl2"], help="default: what the role says")
     parser.add_argument("--data", metavar="DIR", help="folder of idx .gz files (MNIST's format)")
     parser.add_argument("--save", metavar="DIR", help="write the model and the learning curve here")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bireme import flags
 from bireme.errors import ConfigError
 
 from . import uncaught
@@ -58,6 +59,7 @@ class Role:
         """The role of this process; a wrong environment ends it with a message and exit code 2."""
         uncaught.install()
         try:
+            flags.settings()
             return cls.read(os.environ)
         except ConfigError as error:
             print(f"bireme: {error}", file=sys.stderr)

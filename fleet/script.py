@@ -12,6 +12,7 @@ import sys
 import types
 from collections.abc import Sequence
 
+from bireme import flags
 from bireme.errors import ConfigError
 
 from . import compat, uncaught
@@ -37,6 +38,7 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
     """Execute the file at `path` as `__main__`; in it, `paddle.fluid` means bireme."""
     uncaught.install()
     compat.install()
+    flags.settings()  # now, so that a wrong FLAGS_* is reported before anything runs
     try:
         with open(path, "rb") as file:
             source = file.read()

@@ -36,3 +36,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_core_points_at_the_same_objects() -> None:
     assert bireme.core.CPUPlace is bireme.CPUPlace
     assert bireme.core.VarDesc.VarType.FP32 is bireme.VarType.FP32
+
+
+@pytest.mark.parametrize("name", sorted(bireme.core._HOMES))
+def test_core_has_what_it_points_at(name: str) -> None:
+    assert getattr(bireme.core, name) is not None

@@ -95,3 +95,11 @@ def test_a_script_ends_with_a_message_and_code_2() -> None:
     assert ran.returncode == 2
     assert ran.stderr.startswith("bireme: trainer id 5 is out of range")
     assert "Traceback" not in ran.stderr
+
+
+def test_a_wrong_flag_is_a_message_too() -> None:
+    code = "from bireme.fleet.role_maker import Role; Role.from_env()"
+    environ = {"FLAGS_rpc_deadline": "soon"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("bireme: FLAGS_rpc_deadline = 'soon' is not a whole number")
