@@ -25,6 +25,7 @@ from .wire import Links, WireGroup
 
 __all__ = ["Settings", "World"]
 
+_CLOSED = "its connection closed"
 _RETRY = 0.05  # seconds between two questions while waiting for somebody
 
 
@@ -215,17 +216,17 @@ class World:
         """Who is to blame for the closed link to `rank`: the register knows what came first."""
         if self._state.lost < 0 and not self._closed.is_set() and 0 not in self._state.left:
             try:
-                self._note(self._ask(m.Report(self.rank, rank, "its connection closed")))
+                self._note(self._ask(m.Report(self.rank, rank, _CLOSED)))
             except PeerError as error:
                 self._note(m.State(lost=0, reason=error.message))
         if self._state.lost < 0:
-            return self._error(rank, "its connection closed")
+            return self._error(rank, _CLOSED)
         return self._error(self._state.lost, self._state.reason)
 
     def _error(self, rank: int, reason: str) -> PeerError:
         if rank == self.rank:
             return Aborted(f"this rank was counted as lost: {reason}", peer=f"rank {rank}")
-        if rank in self._state.left:
+        if rank in self._state.left and reason == _CLOSED:
             reason = "it has left the job in order, and this rank still waits for it"
         return PeerLost(
             f"rank {rank} of {self.size} is lost: {reason}",

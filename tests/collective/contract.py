@@ -7,7 +7,7 @@ ranks are threads.
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -19,7 +19,10 @@ SIZES = [1, 2, 3, 4]
 LENGTHS = [0, 1, 7, 5_000, 700_001]
 
 
-def on_every_rank(groups: Sequence[Group], work: Callable[[Group], Any]) -> list[Any]:
+Rank = TypeVar("Rank")
+
+
+def on_every_rank(groups: Sequence[Rank], work: Callable[[Rank], Any]) -> list[Any]:
     """Run `work` once per rank, in threads; results or errors in rank order."""
     with ThreadPoolExecutor(len(groups)) as pool:
         futures = [pool.submit(work, group) for group in groups]
@@ -40,7 +43,7 @@ def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class GroupContract:
-    def groups(self, size: int) -> AbstractContextManager[list[Group]]:
+    def groups(self, size: int) -> AbstractContextManager[Sequence[Group]]:
         raise AssertionError("a subclass says how groups are made")
 
     @pytest.mark.parametrize("size", SIZES)

@@ -27,11 +27,5 @@ def main(rank: int, size: int, port: str, payload: str, heartbeat: float, mode: 
 
 
 if __name__ == "__main__":
-    main(
-        int(sys.argv[1]),
-        int(sys.argv[2]),
-        sys.argv[3],
-        sys.argv[4],
-        float(sys.argv[5]),
-        sys.argv[6],
-    )
+    rank, size, port, payload, heartbeat, mode = sys.argv[1:]
+    main(int(rank), int(size), port, payload, float(heartbeat), mode)

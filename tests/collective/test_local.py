@@ -1,6 +1,6 @@
 """The local engine keeps the contract; it is the reference for the others."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,7 +14,7 @@ from .contract import GroupContract, on_every_rank
 
 class TestLocalGroup(GroupContract):
     @contextmanager
-    def groups(self, size: int) -> Iterator[list[Group]]:
+    def groups(self, size: int) -> Iterator[Sequence[Group]]:
         groups = local_groups(size, timeout=20)
         yield groups
         for group in groups:

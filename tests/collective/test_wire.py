@@ -5,7 +5,7 @@ The ranks are threads here, but they meet as processes do: over gRPC, links and 
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -29,8 +29,9 @@ def worlds(size: int, free_port, settings: Settings = FAST) -> Iterator[list[Wor
         made[rank] = World(rank, size, coordinator, "127.0.0.1:0", settings)
 
     in_threads(join, size)
-    yield [world for world in made if world]
-    in_threads(lambda rank: made[rank].close(), size)
+    joined = [world for world in made if world]
+    yield joined
+    in_threads(lambda rank: joined[rank].close(), len(joined))
 
 
 def in_threads(work, size: int) -> None:
@@ -49,7 +50,7 @@ class OverWorlds(GroupContract):
         self.free_port = free_port
 
     @contextmanager
-    def groups(self, size: int) -> Iterator[list[Group]]:
+    def groups(self, size: int) -> Iterator[Sequence[Group]]:
         settings = Settings(heartbeat=5, timeout=20, payload=self.payload)
         with worlds(size, self.free_port, settings) as all_worlds:
             opened = on_every_rank(all_worlds, lambda world: world.group())
