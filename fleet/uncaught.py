@@ -37,9 +37,18 @@ def install() -> None:
         elif isinstance(error, BiremeError):
             print(f"bireme: {kind.__name__}: {error}", file=sys.stderr, flush=True)
         else:
-            previous(kind, error, trace)
+            previous(kind, error, _from_script(trace))
             return
         raise SystemExit(exit_code(error))  # the interpreter exits with it after this hook
 
     hook._of_bireme = True  # type: ignore[attr-defined]  # marks the hook for the check above
     sys.excepthook = hook
+
+
+def _from_script(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the user's first frame on, without the frames that started the script."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    here = trace
+    while here and here.tb_frame.f_code.co_filename != script:
+        here = here.tb_next
+    return here or trace

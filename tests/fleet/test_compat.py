@@ -54,3 +54,9 @@ def test_an_error_of_ours_is_a_message_with_code_2(tmp_path: Path) -> None:
     ran = run(body, tmp_path)
     assert ran.returncode == 2
     assert ran.stderr == "bireme: FeedError: feed 'x' is missing\n  hint: pass it in feed=\n"
+
+
+def test_a_traceback_begins_in_the_script(tmp_path: Path) -> None:
+    ran = run("def f():\n    1 / 0\nf()", tmp_path)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith('Traceback (most recent call last):\n  File "train.py", line 3')
