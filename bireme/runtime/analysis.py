@@ -24,6 +24,11 @@ class Access:
     row: Row
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    members: "tuple[Access, ...]" = ()  # the operators of a group that runs as one
+
+    @property
+    def ops(self) -> tuple[Operator, ...]:
+        return tuple(a.op for a in self.members) or (self.op,)
 
     @property
     def dynamic(self) -> bool:

@@ -15,12 +15,13 @@ from bireme.ops.table import ROWS
 from .analysis import Access, accesses, kept_for_gradient, last_uses, live
 from .arrays import namespace
 from .binding import Binding, kernel_of, parameters_of, takes_lod
+from .coalesce import coalesced, flat_step
 from .context import Layout, RunContext
 from .places import Place
 from .plan import External, Plan, Unit
 from .random import Clock
 from .scope import Scope
-from .steps import CONTEXT, Frame
+from .steps import CONTEXT, Frame, Step
 
 __all__ = ["Request", "compile"]
 
@@ -50,6 +51,7 @@ def compile(block: Block, request: Request) -> Plan:
     lod = request.lod or _carries_lod(block)
     lasting = _lasting(block, found, whole=request.whole)
     chosen = live(found, request.fetches, frozenset() if request.prune else lasting)
+    chosen = coalesced(chosen, block)
     keep = frozenset(request.fetches) | lasting
     return _plan(block, request, chosen, keep, lasting, lod=lod)
 
@@ -76,7 +78,7 @@ def _plan(
     loads = _externals(chosen, request, layout)
     stores = [External(n, layout.slots[n], None) for n in _stored(chosen, lasting)]
     children = _children(block, chosen, request.place, lod=lod)
-    held = _held(chosen, loads) if request.block == block.idx else {}
+    held = _held(chosen, loads)
     xp = namespace(request.place)
     binding = Binding(block, request.place, xp, layout, held, children)
     template: Frame = [None] * (1 + len(layout.slots)) + [()] * layout.lod
@@ -197,8 +199,16 @@ def _units(chosen: Sequence[Access], binding: Binding, keep: frozenset[str]) -> 
             slots = tuple(binding.layout.slots[name] for name in dead)
             _append_effect(units, access, slots)
         else:
-            units.append(Unit((access.op,), access.index, binding.step(access, dead)))
+            units.append(Unit(access.ops, access.index, _step(binding, access, dead)))
     return units
+
+
+def _step(binding: Binding, access: Access, dead: tuple[str, ...]) -> Step:
+    if not access.members:
+        return binding.step(access, dead)
+    single = [binding.step(member, ()) for member in access.members]
+    slots = [binding.layout.slots[name] for name in dead]
+    return flat_step(access, binding.layout, binding.xp, single, slots)
 
 
 def _append_effect(units: list[Unit], access: Access, dead: tuple[int, ...]) -> None:

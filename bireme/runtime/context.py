@@ -5,7 +5,7 @@ plans are made.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bireme.ir import Block, Operator, Program
@@ -37,6 +37,8 @@ class RunContext:
     scope: Scope
     clock: Clock
     cells: Mapping[str, Cell]
+    steps: Mapping[Any, Any] = field(default_factory=dict)  # of the sub-blocks' plans
+    observe: Any = None
     parent: "Env | None" = None
 
 

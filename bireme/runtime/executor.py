@@ -20,8 +20,9 @@ from .arrays import to_host
 from .compile import Request, compile
 from .context import EffectContext, Env, RunContext
 from .feeding import Feeder, feeder, fetch_names, known_feeds
+from .observe import observer
 from .places import Place, check_place, default_place
-from .plan import BoundPlan, Plan, Unit
+from .plan import BoundPlan, Observer, Plan, Unit
 from .random import Clock
 from .scope import Scope, global_scope
 from .steps import Frame, Step
@@ -110,7 +111,7 @@ class Executor:
         clock = Clock(trainer=program._trainer_id)
 
         def run(program: Program = program) -> None:  # the plan does not keep it alive
-            bound.run(RunContext(scope, clock, bound.cells), ())
+            bound.run(RunContext(scope, clock, bound.cells, bound.inner), ())
             clock.step += 1
 
         return run
@@ -129,6 +130,10 @@ class Executor:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def observe(self) -> Observer | None:
+        """What watches each operator: the profiler, or the check for values that are not finite."""
+        return observer()
 
     # -- running ---------------------------------------------------------------------------
     def _run(
@@ -151,7 +156,8 @@ class Executor:
             feeds.append((slot, array))
             if lod:
                 feeds.append((slot + lod, structure))
-        context = RunContext(scope, Clock(cache.clock.trainer, cache.clock.step), bound.cells)
+        clock = Clock(cache.clock.trainer, cache.clock.step)
+        context = RunContext(scope, clock, bound.cells, bound.inner, self.observe())
         frame = bound.run(context, feeds)
         cache.clock.step += 1
         return Env(entry.plan.layout, frame), entry.plan
@@ -199,11 +205,15 @@ class Executor:
         cells = {name: scope.find_var(name) or scope.var(name) for name in sorted(names)}
         return BoundPlan(
             plan,
-            [unit.step or self._linked(plan, unit, scope) for unit in plan.units],
+            self._steps(plan, scope),
             cells,
             [(e.slot, cells[e.name], e) for e in plan.loads],
             [(e.slot, cells[e.name]) for e in plan.stores],
+            {inner: self._steps(inner, scope) for inner in plan.nested()},
         )
+
+    def _steps(self, plan: Plan, scope: Scope) -> list[Step]:
+        return [unit.step or self._linked(plan, unit, scope) for unit in plan.units]
 
     def _linked(self, plan: Plan, unit: Unit, scope: Scope) -> Step:
         module, _, name = unit.provider.partition(":")
@@ -229,9 +239,14 @@ class Executor:
 
 def _written_by_effects(plan: Plan) -> set[str]:
     """The lasting variables that providers write; they change in the scope at once."""
-    names = (n for u in plan.units if u.step is None for op in u.ops for n in op.output_arg_names)
-    found = ((n, plan.block._find_var_recursive(n)) for n in names)
-    return {name for name, var in found if var is not None and var.persistable}
+    found: set[str] = set()
+    for each in (plan, *plan.nested()):
+        ops = (op for unit in each.units if unit.step is None for op in unit.ops)
+        for name in (n for op in ops for n in op.output_arg_names):
+            var = each.block._find_var_recursive(name)
+            if var is not None and var.persistable:
+                found.add(name)
+    return found
 
 
 def _fetched(env: Env, plan: Plan, *, return_numpy: bool) -> list[Any]:

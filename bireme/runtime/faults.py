@@ -57,9 +57,11 @@ def explain(error: Exception, block: Block, unit: "Unit", env: "Env") -> NoRetur
         if error.where is None:
             error.where = f"{located(op)}\n  with {_inputs(op, env)}"
         raise error
-    missing = _missing(op, env) if isinstance(error, TypeError | AttributeError) else None
-    if missing:
-        raise unset(block, missing, op) from error
+    if isinstance(error, TypeError | AttributeError):
+        for one in unit.ops:
+            missing = _missing(one, env)
+            if missing:
+                raise unset(block, missing, one) from error
     problem = ProgramError(
         f"operator {op.type!r} failed: {type(error).__name__}: {error}",
         op=op,

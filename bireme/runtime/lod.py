@@ -53,7 +53,7 @@ def _from_input(source: int, targets: list[int], lod: int) -> Carry:
 
 def _fits(lod: Any, value: Any) -> bool:
     """Whether the innermost sequences end where the rows of `value` do."""
-    shape = getattr(value, "shape", ())
+    shape: Any = getattr(value, "shape", ())
     return bool(shape) and int(lod[-1][-1]) == shape[0]
 
 

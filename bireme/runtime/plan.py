@@ -5,7 +5,7 @@ wrong.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,12 @@ class Plan:
     stores: Sequence[External]
     children: Mapping[int, "Plan"] = field(default_factory=dict)
 
+    def nested(self) -> "Iterator[Plan]":
+        """The plans of all sub-blocks, however deep."""
+        for child in self.children.values():
+            yield child
+            yield from child.nested()
+
     @property
     def block(self) -> Block:
         """The block that was compiled; whoever runs the plan holds its program."""
@@ -68,7 +74,9 @@ class Plan:
         """Run this sub-block once under the values of `parent`."""
         frame = self.template.copy()
         outer = parent.context
-        frame[CONTEXT] = RunContext(outer.scope, outer.clock, {}, parent)
+        frame[CONTEXT] = RunContext(
+            outer.scope, outer.clock, {}, outer.steps, outer.observe, parent
+        )
         env = Env(self.layout, frame)
         for name, value in given.items():
             if name in self.layout.slots:
@@ -79,7 +87,7 @@ class Plan:
                 frame[outside.slot], found = parent.pair(outside.name)
                 if lod:
                     frame[outside.slot + lod] = found
-        execute(self, [u.step for u in self.units], frame)
+        run_steps(self, outer.steps[self], frame, outer.observe)
         for inner in self.stores:
             if frame[inner.slot] is not None:
                 parent.put(inner.name, frame[inner.slot], frame[inner.slot + lod] if lod else ())
@@ -95,8 +103,9 @@ class BoundPlan:
     cells: Mapping[str, Cell]
     loads: list[tuple[int, Cell, External]]
     stores: list[tuple[int, Cell]]
+    inner: Mapping[Plan, list[Step]]
 
-    def run(self, context: RunContext, feeds: Feeds, observe: Observer | None = None) -> Frame:
+    def run(self, context: RunContext, feeds: Feeds) -> Frame:
         """Run once; the frame holds what is to be fetched."""
         plan = self.plan
         frame = plan.template.copy()
@@ -109,10 +118,7 @@ class BoundPlan:
             self._load_lods(frame)
         for slot, value in feeds:
             frame[slot] = value
-        if observe is None:
-            execute(plan, self.steps, frame)
-        else:
-            watch(plan, self.steps, frame, observe)
+        run_steps(plan, self.steps, frame, context.observe)
         for slot, cell in self.stores:
             cell.value = frame[slot]
         if plan.layout.lod:
@@ -126,19 +132,22 @@ class BoundPlan:
             frame[slot + lod] = cell.lod
 
 
-def execute(plan: Plan, steps: Sequence[Step | None], frame: Frame) -> None:
+def run_steps(plan: Plan, steps: Sequence[Step], frame: Frame, observe: Observer | None) -> None:
     """Run the steps in order; an error names the operator and the user's line."""
+    if observe is not None:
+        watch(plan, steps, frame, observe)
+        return
     step = None
     try:
         for step in steps:
-            step(frame)  # type: ignore[misc]  # unbound steps never reach a run
+            step(frame)
     except Exception as error:
         at = next((i for i, s in enumerate(steps) if s is step), 0)
         explain(error, plan.block, plan.units[at], Env(plan.layout, frame))
 
 
 def watch(plan: Plan, steps: Sequence[Step], frame: Frame, observe: Observer) -> None:
-    """Like `execute`, with an observer that runs each step."""
+    """Like `run_steps`, with an observer that runs each step."""
     env = Env(plan.layout, frame)
     for unit, step in zip(plan.units, steps, strict=True):
         try:

@@ -81,6 +81,7 @@ class Scope:
     def __init__(self, parent: "Scope | None" = None) -> None:
         self.parent = parent
         self.kids: list[Scope] = []
+        self.groups: dict[Any, Any] = {}  # flat memory that views in this scope's cells share
         self.erased = 0  # how often names were forgotten: cells found before may be stale
         self._cells: dict[str, Cell] = {}
 

@@ -31,7 +31,7 @@ class Builder:
         return self.block.create_var(name=name, shape=shape, dtype=dtype, persistable=True)
 
     def op(self, type: str, name: str, outputs: str = "Out", **slots: Any) -> Variable:
-        """One operator with one output; keyword arguments in capitals are slots, others attributes."""
+        """One operator with one output; capitalised arguments are slots, others attributes."""
         inputs = {k: v for k, v in slots.items() if k[0].isupper()}
         attrs = {k: v for k, v in slots.items() if not k[0].isupper()}
         out = self.block._find_var_recursive(name) or self.block.create_var(

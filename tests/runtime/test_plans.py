@@ -21,7 +21,7 @@ steps = st.lists(
 
 
 def grown(recipe):
-    """A program of element-wise operators over x, a lasting w that is updated at the end, and y..."""
+    """Element-wise operators over x and a lasting w, which is updated at the end."""
     b = Builder()
     known = [b.data("x", [-1, 4]), b.lasting("w", [3, 4])]
     for i, (kind, first, second) in enumerate(recipe):
