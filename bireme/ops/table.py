@@ -187,6 +187,8 @@ class Row:
             return Parameter(name, Role.INPUT, grad_name(name[1:]))
         if name.endswith("_lod") and name[:-4] in self.in_slots:
             return Parameter(name, Role.LOD, name[:-4])
+        if name.endswith("_lod") and grad_name(name[1:-4]) in self.in_slots:
+            return Parameter(name, Role.LOD, grad_name(name[1:-4]))
         # `lambda_` stands for the attribute `lambda`, `bireme_count` for `bireme.count`
         attr = name.rstrip("_").replace("bireme_", "bireme.")
         if attr in self.attr_types or self.forward is None or attr.startswith("bireme."):
