@@ -1,8 +1,9 @@
 """The server's state machine: `handle(event)` is the only door, instructions come out.
 
-No socket, no thread, no clock, no array. What an update computes stands in the server's program; the core decides
-when it runs, who waits and who is answered. Every counted call takes effect once, in the trainer's order, however
-often and in whatever order it arrives. When the job fails, the core first tells everybody, then says Fail.
+No socket, no thread, no clock, no array. What an update computes stands in the server's program;
+the core decides when it runs, who waits and who is answered. Every counted call takes effect
+once, in the trainer's order, however often and in whatever order it arrives. When the job fails,
+the core first tells everybody, then says Fail.
 """
 
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from . import events as e
+from . import failures
 from .flow import Arrival, Flow, Rounds
 from .modes import mode_of
-from .roll import Limits, Roll, trainers_named
+from .roll import Limits, Roll
 from .settings import COUNTER, Settings
 
 __all__ = ["Core"]
@@ -68,7 +70,9 @@ class Core:
     # -- attendance ------------------------------------------------------------------------
     def _hello(self, event: e.Hello) -> None:
         refusal = self._roll.hello(event.trainer, event.incarnation, event.beats)
-        self._reply(event.ticket, refusal or e.Welcome(self._settings.mode, self._settings.trainers))
+        self._reply(
+            event.ticket, refusal or e.Welcome(self._settings.mode, self._settings.trainers)
+        )
 
     def _heartbeat(self, event: e.Heartbeat) -> None:
         refusal = self._roll.hear(event.trainer, event.incarnation, event.step)
@@ -86,7 +90,7 @@ class Core:
         mine = event.trainer < 0
         peer = f"server {self._settings.endpoint}" if mine else f"trainer {event.trainer}"
         self._reply(event.ticket, e.Accepted())
-        self._fail(e.Failure("Aborted", f"{peer} gave up: {event.cause}", peer, event.step))
+        self._fail(failures.gave_up(peer, event.cause, event.step))
         member = self._roll.member(event.trainer)
         if member is not None:
             member.told = True
@@ -101,23 +105,17 @@ class Core:
 
     def _with_waiters(self, lost: e.Failure) -> e.Failure:
         waiting = sorted({call.trainer for call in self._parked})
-        where = f"; {trainers_named(waiting)} waited for it" if waiting else ""
+        where = f"; {failures.trainers_named(waiting)} waited for it" if waiting else ""
         return replace(lost, text=f"{lost.text}{where} (server {self._settings.endpoint})")
 
     def _too_late(self) -> e.Failure:
-        names = trainers_named(self._flow.missing())
-        return e.Failure(
-            "DeadlineExceeded",
-            f"{names} did not reach the barrier of round {self.version + 1} "
-            f"within {self._limits.patience:.0f} s, though alive",
-            names,
-            self.version + 1,
-            "a trainer may be much slower than the others; the time is FLAGS_rpc_deadline (milliseconds)",
-        )
+        return failures.slow(self._flow.missing(), self.version + 1, self._limits.patience)
 
     # -- counted calls ---------------------------------------------------------------------
     def _counted(self, event: Counted) -> None:
-        """Admit a call if it is the trainer's next; keep it if it is early; answer a repeat as the first."""
+        """Admit a call if it is the trainer's next; keep it if it is early; answer a repeat as
+        the first.
+        """
         call = event.call
         refusal = self._roll.hear(call.trainer, call.incarnation, getattr(event, "step", None))
         if refusal is not None:
@@ -151,16 +149,23 @@ class Core:
             case e.Barrier():
                 self._barrier(event)
             case e.Pull() if self._flow.half_pushed(event.call.trainer) and event.gated:
-                self._answer(event.call, self._no_barrier(event.call.trainer))
+                self._answer(
+                    event.call, failures.needs_barrier(self._settings.endpoint, event.call.trainer)
+                )
             case _:
                 self._read(event)
 
     def _push(self, event: e.Push) -> None:
         names = tuple(self._settings.bound(name) for name in event.names)
-        unknown = [n for n in names if n not in self._settings.gradients and not n.startswith(COUNTER)]
+        unknown = [
+            n for n in names if n not in self._settings.gradients and not n.startswith(COUNTER)
+        ]
         if unknown:
             self._discard(event)
-            self._answer(event.call, self._not_mine(unknown[0]))
+            self._answer(
+                event.call,
+                failures.not_owned(self._settings.endpoint, unknown[0], self._settings.gradients),
+            )
             return
         number = self._flow.push(event.call.trainer, (event.ticket, names))
         if number is None:
@@ -170,7 +175,9 @@ class Core:
 
     def _barrier(self, event: e.Barrier) -> None:
         if not self._mode.rounds:
-            self._answer(event.call, self._no_rounds())
+            self._answer(
+                event.call, failures.takes_no_barrier(self._settings.endpoint, self._mode.name)
+            )
             return
         self._flow.barrier(event.call.trainer)
         self._answer(event.call, e.Accepted())
@@ -193,9 +200,7 @@ class Core:
 
     def _broken(self, event: e.Broken) -> None:
         me = f"server {self._settings.endpoint}"
-        self._fail(
-            e.Failure("Aborted", f"{me} could not compute update {event.number}: {event.cause}", me, event.number)
-        )
+        self._fail(failures.broken(me, event.number, event.cause))
 
     def _checkpoint(self, event: e.Checkpoint) -> None:
         self._out.append(e.Save(event.ticket, event.directory))
@@ -267,28 +272,6 @@ class Core:
     def _discard(self, event: Counted) -> None:
         if isinstance(event, e.Push):
             self._out.append(e.Discard(event.ticket))
-
-    def _not_mine(self, name: str) -> e.Failure:
-        return e.Failure(
-            "ProtocolError",
-            f"server {self._settings.endpoint} owns no gradient '{name}'",
-            hint=f"it owns {', '.join(list(self._settings.gradients)[:6]) or 'none'}; "
-            "all processes must run the same script with the same endpoints",
-        )
-
-    def _no_barrier(self, trainer: int) -> e.Failure:
-        return e.Failure(
-            "ProtocolError",
-            f"trainer {trainer} pushed gradients without a barrier, but server {self._settings.endpoint} is sync",
-            hint="config.sync_mode and transpile(sync_mode=) must agree in every process",
-        )
-
-    def _no_rounds(self) -> e.Failure:
-        return e.Failure(
-            "ProtocolError",
-            f"a trainer sent a barrier, but server {self._settings.endpoint} runs in {self._mode.name} mode",
-            hint="config.sync_mode and transpile(sync_mode=) must agree in every process",
-        )
 
     _HANDLERS: ClassVar[dict[type, Callable[..., Any]]] = {
         e.Hello: _hello,

@@ -1,7 +1,7 @@
 """What the core hears and what it says: events in, instructions out.
 
-A `ticket` is the shell's number for one waiting call, or for one received payload; a `Call` names a counted call
-of a trainer, so that its repeat is recognised. Nothing here holds an array.
+A `ticket` is the shell's number for one waiting call, or for one received payload; a `Call` names
+a counted call of a trainer, so that its repeat is recognised. Nothing here holds an array.
 """
 
 from dataclasses import dataclass
@@ -143,7 +143,8 @@ class Broken:
 
 
 Event: TypeAlias = (
-    Hello | Push | Barrier | Pull | Prefetch | Heartbeat | Complete | Abort | Checkpoint | Tick | Applied | Broken
+    Hello | Push | Barrier | Pull | Prefetch | Heartbeat | Complete | Abort | Checkpoint | Tick |
+    Applied | Broken
 )  # fmt: skip
 
 
@@ -190,7 +191,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Bind the payloads of `pushes` in this order, take `absent` as zero, run `blocks`; then say Applied."""
+    """Bind the payloads of `pushes` in this order, take `absent` as zero, run `blocks`; then say
+    Applied.
+    """
 
     number: int
     blocks: tuple[int, ...]

@@ -1,6 +1,7 @@
 """When updates run: gathered into rounds (sync), or on arrival (all other modes). Pure bookkeeping.
 
-Both flows answer the same questions: which update answers a push, may this trainer pull yet, what is due now.
+Both flows answer the same questions: which update answers a push, may this trainer pull yet, what
+is due now.
 """
 
 from collections import deque
@@ -83,13 +84,17 @@ class Rounds:
             return None
         self._running = True
         self._number += 1
-        pushed = [p for t in sorted(self._closed) if self._closed[t] for p in self._closed[t].popleft()]
+        pushed = [
+            p for t in sorted(self._closed) if self._closed[t] for p in self._closed[t].popleft()
+        ]
         return self._update(pushed)
 
     def _update(self, pushed: list[Pushed]) -> Apply:
         names = {name for _, given in pushed for name in given}
         blocks = [b for b in self._settings.blocks if self._wanted(b, names)]
-        absent = [n for n, block in self._settings.gradients.items() if n not in names and block in blocks]
+        absent = [
+            n for n, block in self._settings.gradients.items() if n not in names and block in blocks
+        ]
         return Apply(self._number, tuple(blocks), tuple(t for t, _ in pushed), tuple(absent))
 
     def _wanted(self, block: int, names: Iterable[str]) -> bool:

@@ -1,7 +1,8 @@
 """One row per mode of a server: everything in which the modes differ, as data.
 
-Sync gathers the pushes of all trainers into a round, and a pull waits for the trainer's round. The others apply a
-push when it comes, in arrival order, and never make a pull wait; DC-ASGD also remembers what each trainer pulled.
+Sync gathers the pushes of all trainers into a round, and a pull waits for the trainer's round.
+The others apply a push when it comes, in arrival order, and never make a pull wait; DC-ASGD also
+remembers what each trainer pulled.
 """
 
 from dataclasses import dataclass
@@ -33,9 +34,12 @@ def mode_of(settings: Settings) -> Mode:
     """The row that `distributed_mode` and `dc_asgd` choose."""
     mode = TABLE.get(settings.mode)
     if mode is None:
-        raise ProgramError(f"unknown distributed_mode {settings.mode}", hint=f"known: {sorted(TABLE)}")
+        raise ProgramError(
+            f"unknown distributed_mode {settings.mode}", hint=f"known: {sorted(TABLE)}"
+        )
     if settings.dc_asgd and mode.rounds:
         raise ProgramError(
-            "delay compensation in sync mode", hint="set config.sync_mode = False, or enable_dc_asgd = False"
+            "delay compensation in sync mode",
+            hint="set config.sync_mode = False, or enable_dc_asgd = False",
         )
     return DC_ASGD if settings.dc_asgd else mode

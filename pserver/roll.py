@@ -1,19 +1,22 @@
 """The roll: which trainers have come, who is silent for too long, who has finished.
 
-Time comes in by `tick` alone; an event is dated with the last tick. The file knows no names of variables.
+Time comes in by `tick` alone; an event is dated with the last tick. The file knows no names of
+variables.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from . import failures
 from .events import Failure
 
-__all__ = ["Limits", "Member", "Roll", "trainers_named"]
+__all__ = ["Limits", "Member", "Roll"]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: silence of a trainer that beats, of one that does not, until the first hello, of one waiting call."""
+    """Seconds: silence of a trainer that beats, of one that does not, until the first hello, of
+    one waiting call.
+    """
 
     silence: float = 8.0
     quiet: float = 900.0
@@ -62,20 +65,14 @@ class Roll:
     def hello(self, trainer: int, incarnation: int, beats: bool) -> Failure | None:
         """Note a newcomer; a refusal if there is no place for it."""
         if not 0 <= trainer < self.count:
-            return Failure(
-                "ConfigError",
-                f"trainer id {trainer} is out of range: this server expects trainers 0 to {self.count - 1}",
-                hint="check PADDLE_TRAINER_ID and PADDLE_TRAINERS_NUM; all processes must agree on the number",
-            )
+            return failures.out_of_range(trainer, self.count)
         member = self._members.get(trainer)
         if member is None:
             self._members[trainer] = Member(trainer, incarnation, beats, self.now)
+        elif member.done:
+            return failures.finished(trainer)
         elif member.incarnation != incarnation:
-            return Failure(
-                "ConfigError",
-                f"trainer id {trainer} is already taken by another process of this job",
-                hint="give every trainer its own PADDLE_TRAINER_ID; a restarted trainer needs a restarted cluster",
-            )
+            return failures.taken(trainer)
         else:
             member.heard = self.now
         return None
@@ -84,7 +81,7 @@ class Roll:
         """Note a sign of life; a refusal if it comes from a stranger."""
         member = self._members.get(trainer)
         if member is None or member.incarnation != incarnation:
-            return Failure("ProtocolError", f"trainer {trainer} has not introduced itself to this server")
+            return failures.stranger(trainer)
         member.heard = self.now
         if step is not None and step > member.step:
             member.step = step
@@ -105,7 +102,9 @@ class Roll:
         return self._silent() or self._absent()
 
     def _forgive(self, gap: float) -> None:
-        """A late tick says that this very process stood still: nobody else is to blame for that time."""
+        """A late tick says that this very process stood still: nobody else is to blame for that
+        time.
+        """
         if gap > self._limits.silence / 2:
             self._began = (self._began or 0.0) + gap
             for member in self._members.values():
@@ -116,13 +115,7 @@ class Roll:
             limit = self._limits.silence if member.beats else self._limits.quiet
             since = self.now - member.heard
             if since > limit:
-                return Failure(
-                    "PeerLost",
-                    f"trainer {member.trainer} is lost: last heard {since:.1f} s ago, {self.place(member)}",
-                    peer=f"trainer {member.trainer}",
-                    step=member.step,
-                    hint="see that trainer's log; the time is FLAGS_heartbeat_seconds",
-                )
+                return failures.silent(member.trainer, since, member.step)
         return None
 
     def _absent(self) -> Failure | None:
@@ -130,22 +123,4 @@ class Roll:
         absent = [t for t in range(self.count) if t not in self._members]
         if not absent or waited <= self._limits.join:
             return None
-        return Failure(
-            "PeerLost",
-            f"{trainers_named(absent)} never connected within {waited:.0f} s",
-            peer=trainers_named(absent),
-            hint="start every trainer; the number expected is PADDLE_TRAINERS_NUM, the time FLAGS_join_seconds",
-        )
-
-    def place(self, member: Member) -> str:
-        return f"at step {member.step}" if member.step >= 0 else "before its first step"
-
-
-def trainers_named(numbers: Iterable[int]) -> str:
-    """Trainers as a phrase.
-
-    >>> trainers_named([1]), trainers_named([0, 2])
-    ('trainer 1', 'trainers 0, 2')
-    """
-    listed = list(numbers)
-    return f"trainer{'s' if len(listed) != 1 else ''} {', '.join(map(str, listed))}"
+        return failures.absent(absent, waited)

@@ -1,4 +1,6 @@
-"""The effect of `listen_and_serv`: serve until every trainer has completed, then let the script go on."""
+"""The effect of `listen_and_serv`: serve until every trainer has completed, then let the script
+go on.
+"""
 
 import asyncio
 import contextlib
@@ -27,7 +29,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def limits() -> Limits:
-    """The times that this process's flags ask for; detection leaves room to tell the others in time."""
+    """The times that this process's flags ask for; detection leaves room to tell the others in
+    time.
+    """
     heartbeat = float(flags.get("heartbeat_seconds"))
     return Limits(
         silence=0.6 * heartbeat,
@@ -81,7 +85,11 @@ async def _serve(
 ) -> e.Failure | None:
     with _obeying(service, signals):
         async with listening(settings.endpoint, native_methods(service), times.silence):
-            print(f"server {settings.endpoint} serves {settings.trainers} trainer(s)", file=sys.stderr, flush=True)
+            print(
+                f"server {settings.endpoint} serves {settings.trainers} trainer(s)",
+                file=sys.stderr,
+                flush=True,
+            )
             return await service.run()
 
 

@@ -1,7 +1,9 @@
-"""The server's shell: bytes become events, instructions become bytes and work. No rule of training lives here.
+"""The server's shell: bytes become events, instructions become bytes and work. No rule of
+training lives here.
 
-The event loop is the only owner of the core. Updates and every copy of size run on one worker thread, in the order
-of the core's instructions. A call that waits is a future in a dictionary and holds nothing else.
+The event loop is the only owner of the core. Updates and every copy of size run on one worker
+thread, in the order of the core's instructions. A call that waits is a future in a dictionary and
+holds nothing else.
 """
 
 import asyncio
@@ -26,7 +28,11 @@ __all__ = ["Service", "refused"]
 def refused(failure: e.Failure) -> m.Refused:
     """A failure as the trainer hears it."""
     return m.Refused(
-        kind=failure.kind, text=failure.text, peer=failure.peer, step=failure.step, hint=failure.hint
+        kind=failure.kind,
+        text=failure.text,
+        peer=failure.peer,
+        step=failure.step,
+        hint=failure.hint,
     )
 
 
@@ -79,7 +85,9 @@ class Service:
             return encode(refusal(error))[0]
 
     async def exchange(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Hear a trainer's frames as they come; answer those that ask for it, and any refusal at once."""
+        """Hear a trainer's frames as they come; answer those that ask for it, and any refusal at
+        once.
+        """
         decoder = Decoder(self._updates.offer)
         unanswered: list[asyncio.Future[Any]] = []
         try:
@@ -96,7 +104,9 @@ class Service:
             yield encode(refusal(error))[0]
 
     async def _last_of(self, answers: list[asyncio.Future[Any]]) -> list[bytes]:
-        """The last answer, which stands for all before it; the first refusal instead, if there is one."""
+        """The last answer, which stands for all before it; the first refusal instead, if there is
+        one.
+        """
         given = [await answer for answer in answers]
         refused = [a for a in given if isinstance(a, e.Failure)]
         return await self._frame(refused[0] if refused else given[-1])
@@ -196,13 +206,17 @@ class Service:
             waiting.set_result(answer)
 
     def _read(self, send: e.Send, lookup: int | None) -> Any:
-        """Values for the wire: asked of the worker now, so that no later update comes before them."""
+        """Values for the wire: asked of the worker now, so that no later update comes before
+        them.
+        """
         if lookup is not None:
             return self._work(self._updates.look_up, lookup, send.version)
         if not send.names:
             return send
         if send.names not in self._published:
-            self._published[send.names] = self._work(self._updates.publish, send.names, send.version)
+            self._published[send.names] = self._work(
+                self._updates.publish, send.names, send.version
+            )
         return self._published[send.names]
 
     def _work(self, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":

@@ -83,7 +83,9 @@ def _refs(op: Operator) -> tuple[BlockRef, ...]:
 
 def _block_number(op: Operator, text: str, program: Program) -> int:
     if not text.isdigit() or int(text) not in {ref.idx for ref in _refs(op)}:
-        raise ProgramError(f"grad_to_block_id names block {text}, which is no optimize block", op=op)
+        raise ProgramError(
+            f"grad_to_block_id names block {text}, which is no optimize block", op=op
+        )
     if int(text) >= program.num_blocks:
         raise ProgramError(f"grad_to_block_id names block {text} of {program.num_blocks}", op=op)
     return int(text)

@@ -1,7 +1,9 @@
-"""What runs beside the event loop: binding pushes, running the program's blocks, reading values for the wire.
+"""What runs beside the event loop: binding pushes, running the program's blocks, reading values
+for the wire.
 
-One thread calls `apply`, `snapshot`, `publish` and `look_up`, in the order in which the core decided them, so no
-reader ever sees half an update. The file knows scopes and programs, and decides nothing about when.
+One thread calls `apply`, `snapshot`, `publish` and `look_up`, in the order in which the core
+decided them, so no reader ever sees half an update. The file knows scopes and programs, and
+decides nothing about when.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +31,9 @@ TRAINER_ID = "@TRAINER_ID@"
 class Updates:
     """A server's values. Payloads are kept under tickets until an update takes them."""
 
-    def __init__(self, program: Program, settings: Settings, scope: Scope, prepare: Prepare) -> None:
+    def __init__(
+        self, program: Program, settings: Settings, scope: Scope, prepare: Prepare
+    ) -> None:
         self._program = program
         self._settings = settings
         self._scope = scope
@@ -110,7 +114,9 @@ class Updates:
         return run
 
     def snapshot(self, trainer: int, names: Iterable[str]) -> None:
-        """Keep the values that `trainer` is being sent: delay compensation needs them at its next push."""
+        """Keep the values that `trainer` is being sent: delay compensation needs them at its next
+        push.
+        """
         for name in names:
             backup = f"{name}.trainer_{trainer}_bak"
             if backup in self._backups:
@@ -130,7 +136,10 @@ class Updates:
     def look_up(self, ticket: int, version: int) -> list[bytes]:
         """The frame with the rows whose ids were kept under `ticket`."""
         asked = self._kept.pop(ticket)
-        return encode(m.Values(version=version), {table: self._rows(table, ids) for table, ids in asked.items()})
+        return encode(
+            m.Values(version=version),
+            {table: self._rows(table, ids) for table, ids in asked.items()},
+        )
 
     def _rows(self, table: str, ids: Array) -> Array:
         array = self.value(table)
@@ -150,6 +159,8 @@ class Updates:
         if value is None:
             known = self._program.global_block().vars
             raise UnknownName(
-                f"server {self._settings.endpoint} holds no variable '{name}'", name=name, known=known
+                f"server {self._settings.endpoint} holds no variable '{name}'",
+                name=name,
+                known=known,
             )
         return value if isinstance(value, SelectedRows | LoDTensor) else to_host(value)

@@ -1,9 +1,9 @@
-"""A trainer's link to its servers: pushes that start at once, one exchange per server and step, signs of life.
+"""A trainer's link to its servers: pushes that start at once, one exchange per server and step,
+signs of life.
 
 It knows servers and values by name; what the operators of a program mean is read in `routes`.
 """
 
-import contextlib
 import os
 import sys
 import threading
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from bireme.errors import BiremeError, ConfigError, PeerError
+from bireme.errors import BiremeError, ConfigError, DeadlineExceeded
 from bireme.rpc import messages as m
 from bireme.rpc.codec import Value
 from bireme.rpc.liveness import Heart, Times
-from bireme.rpc.wire import Dial
+from bireme.rpc.wire import Dial, Unreachable
 
-from .peer import Peer
+from .peer import PAUSE, Peer
 
 __all__ = ["Link"]
 
@@ -30,7 +30,11 @@ class Link:
     """One trainer, all of its servers. Used by one thread at a time; hearts beat beside it."""
 
     def __init__(
-        self, trainer: int, dial: Dial, times: Times, on_stuck: Callable[[BiremeError], None] | None = None
+        self,
+        trainer: int,
+        dial: Dial,
+        times: Times,
+        on_stuck: Callable[[BiremeError], None] | None = None,
     ) -> None:
         self.trainer = trainer
         self.step = 0
@@ -48,7 +52,9 @@ class Link:
 
     # -- the step --------------------------------------------------------------------------
     def push(self, endpoint: str, name: str, value: Value) -> None:
-        """Send one gradient to its server now; what cannot be sent is found out when the step ends."""
+        """Send one gradient to its server now; what cannot be sent is found out when the step
+        ends.
+        """
         self.peer(endpoint).push(self.step, name, value)
 
     def barrier(self, endpoints: Iterable[str], strict: bool) -> None:
@@ -67,7 +73,9 @@ class Link:
                 )
 
     def exchange(self, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, Value]]:
-        """End the step: ask these servers for variables, and wait until every push has taken effect."""
+        """End the step: ask these servers for variables, and wait until every push has taken
+        effect.
+        """
         peers = self._at(wanted)
         peers += [p for p in self._peers.values() if p.wire.endpoint not in wanted and p.open]
         pushed = any(peer.open for peer in peers)
@@ -162,38 +170,57 @@ class Link:
         for peer in list(self._peers.values()):
             peer.cancel()
         self._tell_abort(cause)
-        self._silence()
+        self.silence()
 
     def _tell_abort(self, cause: str) -> None:
-        message = m.Abort(trainer=self.trainer, incarnation=self._incarnation, step=self.step, cause=cause)
-        self._tell_all(message)
+        self._tell_all(
+            m.Abort(
+                trainer=self.trainer, incarnation=self._incarnation, step=self.step, cause=cause
+            ),
+            patience=2 * PAUSE,
+        )
 
     def close(self) -> None:
         """Say that this trainer has finished; the servers stop waiting for it. Safe to repeat."""
         with self._lock:
             over, self._over = self._over, True
         if not over and self._failure is None:
-            self._silence()
-            self._tell_all(m.Complete(trainer=self.trainer, incarnation=self._incarnation))
-        self._silence()
+            self.silence()
+            done = m.Complete(trainer=self.trainer, incarnation=self._incarnation)
+            self._tell_all(done, patience=self._times.silence)
+        self.silence()
         for peer in self._peers.values():
             peer.wire.close()
         self._readers.shutdown(wait=False)
 
-    def _tell_all(self, message: m.Message) -> None:
-        """The same to all servers, side by side; one that is gone need not hear it."""
+    def _tell_all(self, message: m.Message, patience: float) -> None:
+        """The same to all servers, side by side; after `patience` one that is gone need not
+        hear.
+        """
 
         def tell(peer: Peer) -> None:
-            with contextlib.suppress(PeerError, ConfigError):
-                peer.say(message, timeout=max(0.5, self._times.silence / 4))
+            until = time.monotonic() + patience
+            while not self._told(peer, message) and time.monotonic() < until:
+                time.sleep(PAUSE)
 
-        threads = [threading.Thread(target=tell, args=(p,), daemon=True) for p in self._peers.values()]
+        peers = self._peers.values()
+        threads = [threading.Thread(target=tell, args=(peer,), daemon=True) for peer in peers]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(self._times.silence)
+            thread.join(self._times.silence + patience)
 
-    def _silence(self) -> None:
+    def _told(self, peer: Peer, message: m.Message) -> bool:
+        try:
+            peer.say(message, timeout=max(0.5, self._times.silence / 4))
+        except (Unreachable, DeadlineExceeded):
+            return False
+        except BiremeError:  # the server has an end of its own to tell; this one need not hear it
+            return True
+        return True
+
+    def silence(self) -> None:
+        """No more signs of life."""
         for heart in self._hearts:
             heart.stop()
 

@@ -1,6 +1,7 @@
 """The links of this process, one per trainer id, and how they end with it.
 
-A normal exit of the interpreter completes them; an uncaught error, Ctrl-C or SIGTERM aborts them with the cause.
+A normal exit of the interpreter completes them; an uncaught error, Ctrl-C or SIGTERM aborts them
+with the cause.
 """
 
 import atexit
@@ -67,7 +68,9 @@ class Links:
         atexit.register(self.close_all)
         previous = sys.excepthook
 
-        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        def hook(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
             self.abort_all(describe(error))
             previous(kind, error, trace)
 
@@ -81,7 +84,9 @@ class Links:
 
         def end(number: int, frame: Any) -> None:
             # In a thread: the signal may have come while this one held a lock of gRPC.
-            telling = threading.Thread(target=self.abort_all, args=("it was ended by SIGTERM",), daemon=True)
+            telling = threading.Thread(
+                target=self.abort_all, args=("it was ended by SIGTERM",), daemon=True
+            )
             telling.start()
             telling.join(1.0)
             raise SystemExit(128 + number)

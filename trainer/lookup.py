@@ -1,4 +1,6 @@
-"""Remote look-up: ids of many tables -> unique ids per server -> rows back in place. Arrays in, arrays out."""
+"""Remote look-up: ids of many tables -> unique ids per server -> rows back in place. Arrays in,
+arrays out.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,7 +44,9 @@ class Question:
         ]
         table = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if self.route.padding >= 0:
-            table = np.where((self.unique == self.route.padding)[:, None], table.dtype.type(0), table)
+            table = np.where(
+                (self.unique == self.route.padding)[:, None], table.dtype.type(0), table
+            )
         outputs, begin = [], 0
         for ids in self.ids:
             array = _array(ids)
@@ -79,7 +83,8 @@ def ask(route: LookUp, get: Callable[[str], Value]) -> Question:
     cuts = np.searchsorted(unique, ends[:-1])
     pieces = np.split(unique, cuts)
     wanted = tuple(
-        piece.astype(np.int64) - shard.begin for piece, shard in zip(pieces, route.shards, strict=True)
+        piece.astype(np.int64) - shard.begin
+        for piece, shard in zip(pieces, route.shards, strict=True)
     )
     return Question(route, ids, unique, place.reshape(-1), wanted)
 

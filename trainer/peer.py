@@ -1,7 +1,9 @@
-"""One server as a trainer sees it: greet it, write an exchange while the step goes on, read its end.
+"""One server as a trainer sees it: greet it, write an exchange while the step goes on, read its
+end.
 
-Frames are numbered per server. A lost connection is answered by sending the whole exchange again under the same
-numbers: the server knows which of it has taken effect. The file knows frames and time, no programs.
+Frames are numbered per server. A lost connection is answered by sending the whole exchange again
+under the same numbers: the server knows which of it has taken effect. The file knows frames and
+time, no programs.
 """
 
 import sys
@@ -19,7 +21,7 @@ from bireme.rpc.refusals import raised
 from bireme.rpc.wire import Exchange, Unreachable, Wire
 from bireme.runtime.values import LoDTensor, SelectedRows
 
-__all__ = ["Peer"]
+__all__ = ["PAUSE", "Peer"]
 
 SMALL = 64 << 10  # arrays below this size travel together
 FUSED = 512 << 10  # and leave when they amount to this
@@ -27,10 +29,17 @@ PAUSE = 0.1
 
 
 class Peer:
-    """A server and the exchange that is open with it. One thread uses it at a time; `cancel` may come from any."""
+    """A server and the exchange that is open with it. One thread uses it at a time; `cancel` may
+    come from any.
+    """
 
     def __init__(
-        self, wire: Wire, trainer: int, incarnation: int, times: Times, failure: Callable[[], BiremeError | None]
+        self,
+        wire: Wire,
+        trainer: int,
+        incarnation: int,
+        times: Times,
+        failure: Callable[[], BiremeError | None],
     ) -> None:
         self.wire = wire
         self.mode = -1
@@ -70,20 +79,27 @@ class Peer:
                 raise PeerLost(
                     f"{self.name} did not answer within {self._times.join:.0f} s",
                     peer=self.name,
-                    hint="is it started? does the endpoint name the right host and port? (FLAGS_join_seconds)",
+                    hint="is it started? is the endpoint right? the time is FLAGS_join_seconds",
                 )
             try:
                 self._hello(min(left, 10.0), wait=True)
                 return
             except (Unreachable, DeadlineExceeded):
                 waited = time.monotonic() - began
-                print(f"trainer {self._trainer} waits for {self.name}: {waited:.0f} s", file=sys.stderr)
+                print(
+                    f"trainer {self._trainer} waits for {self.name}: {waited:.0f} s",
+                    file=sys.stderr,
+                )
                 time.sleep(PAUSE)
 
     def _hello(self, timeout: float, wait: bool) -> None:
-        answer = self.say(m.Hello(trainer=self._trainer, incarnation=self._incarnation), timeout, wait)
+        answer = self.say(
+            m.Hello(trainer=self._trainer, incarnation=self._incarnation), timeout, wait
+        )
         if not isinstance(answer, m.Welcome):
-            raise ProtocolError(f"{self.name} answered hello with {type(answer).__name__}", peer=self.name)
+            raise ProtocolError(
+                f"{self.name} answered hello with {type(answer).__name__}", peer=self.name
+            )
         if self._server not in (0, answer.incarnation):
             raise PeerLost(
                 f"{self.name} was restarted and has lost what it knew",

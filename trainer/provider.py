@@ -1,4 +1,6 @@
-"""The effect of the communication operators: a group of them, bound once, runs as one exchange per server."""
+"""The effect of the communication operators: a group of them, bound once, runs as one exchange
+per server.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,11 +49,15 @@ Step = Callable[[Link, Any], None]
 
 
 def _grouped(given: tuple[r.Route, ...]) -> list[Step]:
-    """Routes as steps: sends and barriers one by one, all look-ups together, one exchange at the end."""
+    """Routes as steps: sends and barriers one by one, all look-ups together, one exchange at the
+    end.
+    """
     steps: list[Step] = []
     look_ups = [route for route in given if isinstance(route, r.LookUp)]
     received = [route for route in given if isinstance(route, r.Receive)]
-    endpoints = [e for route in given if isinstance(route, r.Fetch | r.Barrier) for e in route.endpoints]
+    endpoints = [
+        e for route in given if isinstance(route, r.Fetch | r.Barrier) for e in route.endpoints
+    ]
     if look_ups:
         steps.append(lambda shared, env: _look_up(shared, env, look_ups))
     for route in given:

@@ -5,17 +5,29 @@ Read once, when a plan is compiled. Pure: no arrays, no sockets.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bireme.errors import ProgramError
 from bireme.ir import Operator, Program
 
-__all__ = ["Barrier", "Fetch", "LookUp", "Part", "Receive", "Route", "Send", "read_routes", "trainer_of"]
+__all__ = [
+    "Barrier",
+    "Fetch",
+    "LookUp",
+    "Part",
+    "Receive",
+    "Route",
+    "Send",
+    "read_routes",
+    "trainer_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One slice of a variable: its rows from `begin` to `end` (None: all) at a server under `name`."""
+    """One slice of a variable: its rows from `begin` to `end` (None: all) at a server under
+    `name`.
+    """
 
     variable: str
     endpoint: str
@@ -83,7 +95,10 @@ def trainer_of(program: Program) -> int:
 
 def _send(op: Operator) -> Iterator[Route]:
     names, endpoints = op.input("X"), _endpoints(op, "epmap")
-    wire_names, sections = list(op.attrs.get("send_varnames", ())), list(op.attrs.get("sections", ()))
+    wire_names, sections = (
+        list(op.attrs.get("send_varnames", ())),
+        list(op.attrs.get("sections", ())),
+    )
     if sections and wire_names:
         yield Send(tuple(_sliced(op, names[0], endpoints, wire_names, sections)))
     elif len(names) == 1 and len(endpoints) > 1:  # one value for everybody: the step counter
@@ -144,15 +159,19 @@ def _lookup(op: Operator) -> Iterator[Route]:
 def _endpoints(op: Operator, attr: str) -> list[str]:
     found = [str(endpoint) for endpoint in op.attrs.get(attr, ())]
     if not found:
-        raise ProgramError(f"attribute {attr} names no server", op=op, hint="was the program transpiled?")
+        raise ProgramError(
+            f"attribute {attr} names no server", op=op, hint="was the program transpiled?"
+        )
     return found
 
 
-def _zip(op: Operator, *columns: Iterable[object]) -> Iterator[tuple[str, ...]]:
+def _zip(op: Operator, *columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
     lists = [list(column) for column in columns]
     if len({len(column) for column in lists}) != 1:
-        raise ProgramError(f"the operator's lists differ in length: {[len(x) for x in lists]}", op=op)
-    yield from zip(*lists, strict=True)  # type: ignore[misc]  # columns hold what Part takes
+        raise ProgramError(
+            f"the operator's lists differ in length: {[len(x) for x in lists]}", op=op
+        )
+    yield from zip(*lists, strict=True)
 
 
 _READERS = {

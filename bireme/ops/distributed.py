@@ -1,7 +1,8 @@
-"""Operators that transpiled programs add: communication, which providers run, and what stands around it.
+"""Operators that transpiled programs add: communication, which providers run, and what stands
+around it.
 
-A communication row names its provider as text; the executor imports that when a plan first contains one. The kernels
-here only cut, place and choose: no kernel talks to anybody.
+A communication row names its provider as text; the executor imports that when a plan first
+contains one. The kernels here only cut, place and choose: no kernel talks to anybody.
 """
 
 from typing import Any

@@ -1,4 +1,5 @@
-"""The trainer's end of a connection: `Wire` over a gRPC channel. Every call has a deadline; nothing is retried here.
+"""The trainer's end of a connection: `Wire` over a gRPC channel. Every call has a deadline;
+nothing is retried here.
 
 Whether a lost call may be repeated is known one floor up, where calls have numbers.
 """
@@ -21,8 +22,12 @@ __all__ = ["GrpcWire"]
 def _translated(error: Any, endpoint: str) -> Exception:
     code, detail = error.code(), error.details()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return DeadlineExceeded(f"server {endpoint} did not answer in time", peer=f"server {endpoint}")
-    return Unreachable(f"server {endpoint}: {code.name.lower()}, {detail}", peer=f"server {endpoint}")
+        return DeadlineExceeded(
+            f"server {endpoint} did not answer in time", peer=f"server {endpoint}"
+        )
+    return Unreachable(
+        f"server {endpoint}: {code.name.lower()}, {detail}", peer=f"server {endpoint}"
+    )
 
 
 class GrpcExchange:

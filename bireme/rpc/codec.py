@@ -1,11 +1,12 @@
 """Frames: a message and its tensors as a few `bytes`, and back, bit for bit.
 
-    first piece   "BR" version 0 | uint32 length of header | uint32 crc of header | header | payload ...
-    next pieces   payload ...
+    first piece   "BR" version 0 | uint32 length of header | uint32 crc of header | header |
+    payload ... next pieces   payload ...
 
-The header is the message in msgpack; the payload is every announced tensor's raw bytes, end to end, row ids of
-SelectedRows before their values. Pieces hold about a mebibyte: large fresh buffers cost more in page faults than in
-copying. The file knows arrays and bytes; it knows no socket and never trusts a length that it reads.
+The header is the message in msgpack; the payload is every announced tensor's raw bytes, end to
+end, row ids of SelectedRows before their values. Pieces hold about a mebibyte: large fresh
+buffers cost more in page faults than in copying. The file knows arrays and bytes; it knows no
+socket and never trusts a length that it reads.
 """
 
 import math
@@ -30,8 +31,8 @@ PIECE = 1 << 20
 LARGEST = 1 << 40  # bytes of one frame
 Value: TypeAlias = Any  # an array, LoDTensor or SelectedRows
 Said: TypeAlias = (
-    m.Push | m.Barrier | m.Pull | m.Lookup | m.Hello | m.Heartbeat | m.Complete | m.Abort | m.Welcome
-    | m.Accepted | m.Values | m.Refused
+    m.Push | m.Barrier | m.Pull | m.Lookup | m.Hello | m.Heartbeat | m.Complete | m.Abort |
+    m.Welcome | m.Accepted | m.Values | m.Refused
 )  # fmt: skip
 
 _HEAD = struct.Struct("<2sBBII")
@@ -121,7 +122,8 @@ def _fresh(message: m.Message, tensor: m.Tensor) -> Array:
 
 
 class Decoder:
-    """Puts frames together from pieces; `allocate` may offer the array that a tensor is copied into.
+    """Puts frames together from pieces; `allocate` may offer the array that a tensor is copied
+    into.
 
     After a FormatError the stream has no known boundary any more: close it.
     """
@@ -159,7 +161,9 @@ class Decoder:
         message, start = _read_head(piece)
         self._size = _check_sizes(message.tensors, self._largest)
         if len(piece) - start > self._size:
-            raise FormatError(f"{len(piece) - start - self._size} bytes after the frame", offset=start)
+            raise FormatError(
+                f"{len(piece) - start - self._size} bytes after the frame", offset=start
+            )
         self._values, self._targets, self._filled = {}, [], 0
         for tensor in message.tensors:
             self._values[tensor.name] = self._place(message, tensor)
@@ -201,7 +205,9 @@ def _read_head(piece: bytes) -> tuple[Said, int]:
     magic, version, _, length, crc = _HEAD.unpack_from(piece)
     if magic != _MAGIC or version != _VERSION:
         raise FormatError(
-            "not a frame of this protocol", offset=0, hint="is the peer another version, or another program?"
+            "not a frame of this protocol",
+            offset=0,
+            hint="is the peer another version, or another program?",
         )
     start = _HEAD.size + length
     header = memoryview(piece)[_HEAD.size : start]
@@ -210,7 +216,9 @@ def _read_head(piece: bytes) -> tuple[Said, int]:
     try:
         return _decode_header(header), start
     except msgspec.DecodeError as error:
-        raise FormatError(f"the frame's header says nothing known: {error}", offset=_HEAD.size) from None
+        raise FormatError(
+            f"the frame's header says nothing known: {error}", offset=_HEAD.size
+        ) from None
 
 
 def _check_sizes(tensors: tuple[m.Tensor, ...], largest: int) -> int:

@@ -1,4 +1,5 @@
-"""Signs of life: a thread per server that beats while the trainer computes, and hears of the job's end.
+"""Signs of life: a thread per server that beats while the trainer computes, and hears of the
+job's end.
 
 It knows a wire and what to do with bad news; it knows no round and no gradient.
 """
@@ -21,13 +22,15 @@ __all__ = ["Heart", "Times", "times"]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of a trainer's patience: between beats, of a silent server, of one exchange, until servers start."""
+    """Seconds of a trainer's patience: between beats, of a silent server, of one exchange, until
+    servers start.
+    """
 
     beat: float = 1.0
     silence: float = 6.0
     deadline: float = 180.0
     join: float = 300.0
-    grace: float = 1.5  # between the news that the job has failed and the end of a process that does not notice
+    grace: float = 1.5  # from the news of a failure to the end of a process that ignores it
 
 
 def times() -> Times:
@@ -43,7 +46,9 @@ def times() -> Times:
 
 
 class Heart:
-    """Beats for one trainer at one server until stopped; reports the first bad news and falls silent."""
+    """Beats for one trainer at one server until stopped; reports the first bad news and falls
+    silent.
+    """
 
     def __init__(
         self,
@@ -57,7 +62,9 @@ class Heart:
         self._report = report
         self._times = times
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"heart {wire.endpoint}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"heart {wire.endpoint}", daemon=True
+        )
 
     def start(self) -> None:
         self._thread.start()

@@ -1,4 +1,5 @@
-"""glibc's allocator, told to keep what it has: page faults of large fresh buffers cost more than copying them.
+"""glibc's allocator, told to keep what it has: page faults of large fresh buffers cost more than
+copying them.
 
 Does nothing where there is no `mallopt`.
 """

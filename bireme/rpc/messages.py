@@ -1,7 +1,8 @@
-"""The vocabulary between trainers and servers: one record per thing said. It knows no bytes and no arrays.
+"""The vocabulary between trainers and servers: one record per thing said. It knows no bytes and
+no arrays.
 
-A call that must count once is `Numbered`: (trainer, incarnation, sequence) names it, and its repeat has the same
-name. Tensors are announced in a message and follow it as raw bytes (`codec`).
+A call that must count once is `Numbered`: (trainer, incarnation, sequence) names it, and its
+repeat has the same name. Tensors are announced in a message and follow it as raw bytes (`codec`).
 """
 
 import msgspec
@@ -26,7 +27,9 @@ __all__ = [
 
 
 class Tensor(msgspec.Struct, frozen=True, array_like=True):
-    """What follows a message: `rows` counts the row ids before the values of SelectedRows, -1 says dense."""
+    """What follows a message: `rows` counts the row ids before the values of SelectedRows, -1
+    says dense.
+    """
 
     name: str
     dtype: str
@@ -43,7 +46,9 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=Tr
 
 
 class Numbered(Message, frozen=True, array_like=True, tag=True, kw_only=True):
-    """A trainer's call within its exchange with one server; `answer` asks for a reply to this very message."""
+    """A trainer's call within its exchange with one server; `answer` asks for a reply to this
+    very message.
+    """
 
     trainer: int
     incarnation: int

@@ -1,4 +1,6 @@
-"""gRPC channel and server options, each with the trap that it closes. Numbers come from the flags' heartbeat."""
+"""gRPC channel and server options, each with the trap that it closes. Numbers come from the
+flags' heartbeat.
+"""
 
 from typing import TypeAlias
 
@@ -8,7 +10,9 @@ __all__ = ["Options", "channel_options", "server_options"]
 
 Options: TypeAlias = list[tuple[str, int]]
 
-LARGEST_PIECE = 64 << 20  # a header with very many names, and a mebibyte of payload; never a whole tensor
+LARGEST_PIECE = (
+    64 << 20
+)  # a header with very many names, and a mebibyte of payload; never a whole tensor
 
 
 def _common(silence: float) -> Options:
@@ -18,7 +22,10 @@ def _common(silence: float) -> Options:
         ("grpc.max_receive_message_length", LARGEST_PIECE),
         ("grpc.keepalive_time_ms", milliseconds),
         ("grpc.keepalive_timeout_ms", milliseconds),
-        ("grpc.http2.ping_timeout_ms", milliseconds),  # without it a frozen peer is noticed after a minute
+        (
+            "grpc.http2.ping_timeout_ms",
+            milliseconds,
+        ),  # without it a frozen peer is noticed after a minute
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.write_buffer_size", 2 * PIECE),
     ]
@@ -36,8 +43,12 @@ def channel_options(silence: float) -> Options:
     ]
 
 
-def server_options(silence: float, share_port: bool = False, whole_messages: bool = False) -> Options:
-    """Options of a server; `whole_messages` lifts the size limit for peers that cannot cut theirs."""
+def server_options(
+    silence: float, share_port: bool = False, whole_messages: bool = False
+) -> Options:
+    """Options of a server; `whole_messages` lifts the size limit for peers that cannot cut
+    theirs.
+    """
     limit = -1 if whole_messages else LARGEST_PIECE
     return [
         *[option for option in _common(silence) if not option[0].startswith("grpc.max_")],

@@ -1,4 +1,6 @@
-"""Errors across the wire: an error becomes an answer, and the answer becomes the same error on the other side."""
+"""Errors across the wire: an error becomes an answer, and the answer becomes the same error on
+the other side.
+"""
 
 from bireme import errors
 

@@ -1,6 +1,7 @@
 """The gRPC shell of a server: it takes a port and carries bytes between calls and a `Service`.
 
-It decides nothing: no message is understood here. Port in use, and who may share one, are its only business.
+It decides nothing: no message is understood here. Port in use, and who may share one, are its
+only business.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

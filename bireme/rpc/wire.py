@@ -1,6 +1,8 @@
-"""The port between a trainer's link and one server: a call, and an exchange of pieces. It knows no gRPC.
+"""The port between a trainer's link and one server: a call, and an exchange of pieces. It knows
+no gRPC.
 
-Two implementations exist from the start: sockets (`client`), and function calls in one process (in the tests).
+Two implementations exist from the start: sockets (`client`), and function calls in one process
+(in the tests).
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +14,9 @@ __all__ = ["Dial", "Exchange", "Service", "Unreachable", "Wire"]
 
 
 class Unreachable(PeerError):
-    """The peer did not answer: not connected, connection lost, or cancelled. The call may or may not have arrived."""
+    """The peer did not answer: not connected, connection lost, or cancelled. The call may or may
+    not have arrived.
+    """
 
 
 class Exchange(Protocol):
@@ -37,7 +41,9 @@ class Wire(Protocol):
     endpoint: str
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
-        """One small request; `wait` allows for a server that has not started yet. Raises Unreachable."""
+        """One small request; `wait` allows for a server that has not started yet. Raises
+        Unreachable.
+        """
 
     def exchange(self, timeout: float) -> Exchange:
         """Open a stream that lives at most `timeout` seconds."""

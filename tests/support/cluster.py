@@ -1,7 +1,8 @@
-"""An in-process cluster: the real core, service and link, with function calls where sockets would be.
+"""An in-process cluster: the real core, service and link, with function calls where sockets would
+be.
 
-`LocalWire` carries the same bytes as gRPC. Servers live on one event loop in a thread of its own; trainers are
-threads of the test. `faults.py` puts trouble on the way.
+`LocalWire` carries the same bytes as gRPC. Servers live on one event loop in a thread of its own;
+trainers are threads of the test. `faults.py` puts trouble on the way.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +39,7 @@ class LocalExchange:
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._answers: queue.SimpleQueue[bytes | None | Exception] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
         self._loop = loop
         self._task = asyncio.run_coroutine_threadsafe(self._serve(service), loop)
 
@@ -83,7 +85,9 @@ class LocalWire:
         self._loop = loop
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
-        return asyncio.run_coroutine_threadsafe(self._service.call(request), self._loop).result(timeout)
+        return asyncio.run_coroutine_threadsafe(self._service.call(request), self._loop).result(
+            timeout
+        )
 
     def exchange(self, timeout: float) -> LocalExchange:
         return LocalExchange(self._service, self._loop)
@@ -119,11 +123,14 @@ class Cluster:
         self.limits = limits
         self.times = times
         self.servers: dict[str, Server] = {}
+        self._links: list[Link] = []
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
-    def serve(self, program: Program, scope: Scope, prepare: Callable[[int], Callable[[], None]]) -> Server:
+    def serve(
+        self, program: Program, scope: Scope, prepare: Callable[[int], Callable[[], None]]
+    ) -> Server:
         """Start the server that `program`'s listen_and_serv describes."""
         (op,) = [op for op in program.global_block().ops if op.type == "listen_and_serv"]
         settings = read_settings(op, program)
@@ -134,16 +141,35 @@ class Cluster:
     def dial(self, endpoint: str) -> Any:
         return LocalWire(endpoint, self.servers[endpoint].service, self.loop)
 
-    def link(self, trainer: int, dial: Callable[[str], Any] | None = None) -> Link:
-        return Link(trainer, dial or self.dial, self.times)
+    def link(
+        self,
+        trainer: int,
+        dial: Callable[[str], Any] | None = None,
+        on_stuck: Callable[[BiremeError], None] | None = None,
+        grace: float | None = None,
+    ) -> Link:
+        times = self.times if grace is None else replace(self.times, grace=grace)
+        link = Link(trainer, dial or self.dial, times, on_stuck)
+        self._links.append(link)
+        return link
 
     def close(self) -> None:
+        for link in self._links:
+            link.silence()
+        asyncio.run_coroutine_threadsafe(_end_all(), self.loop).result(10)
         for server in self.servers.values():
-            self.loop.call_soon_threadsafe(server.outcome.cancel)
             server.service.close()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(5)
         self.loop.close()
+
+
+async def _end_all() -> None:
+    """Cancel whatever still runs on this loop, and see it end."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextmanager
@@ -172,16 +198,26 @@ def side_by_side(tasks: Mapping[str, Callable[[], Any]], timeout: float = 60) ->
 
 # -- a server program by hand ------------------------------------------------------------------
 def tiny_server(
-    endpoint: str = "s0", trainers: int = 2, mode: int = 0, params: tuple[str, ...] = ("w",), size: int = 4
+    endpoint: str = "s0",
+    trainers: int = 2,
+    mode: int = 0,
+    params: tuple[str, ...] = ("w",),
+    size: int = 4,
 ) -> tuple[Program, Scope]:
-    """Parameters of `size` floats, zero at first, and one block each; the blocks hold no operators."""
+    """Parameters of `size` floats, zero at first, and one block each; the blocks hold no
+    operators.
+    """
     program, scope = Program(), Scope()
     block = program.global_block()
     names, pairs = [], []
     for param in params:
         block.create_var(name=param, shape=(size,), dtype="float32", persistable=True)
         scope.var(param).put(np.zeros(size, np.float32))
-        grads = [f"{param}@GRAD.trainer_{i}" for i in range(trainers)] if mode == 0 else [f"{param}@GRAD"]
+        grads = (
+            [f"{param}@GRAD.trainer_{i}" for i in range(trainers)]
+            if mode == 0
+            else [f"{param}@GRAD"]
+        )
         for grad in grads:
             block.create_var(name=grad, shape=(size,), dtype="float32", persistable=True)
         names += grads

@@ -1,0 +1,250 @@
+"""Trainers and servers together, with function calls for sockets: rounds, faults, and how a job
+ends.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bireme.errors import Aborted, ConfigError, PeerLost, ProtocolError
+from bireme.pserver.roll import Limits
+from bireme.rpc.codec import encode
+from bireme.rpc.liveness import Times
+from bireme.rpc.messages import Heartbeat
+from bireme.runtime.values import SelectedRows
+from tests.support.cluster import Cluster, cluster, descending, side_by_side, tiny_server
+from tests.support.faults import Faults
+
+FAST = Limits(silence=0.6, join=1.0, patience=5.0, farewell=0.2)
+QUICK = Times(beat=0.05, silence=0.6, deadline=5.0, join=1.0, grace=5.0)
+
+
+def start(made: Cluster, servers: int = 1, **how: Any) -> list[str]:
+    names = [f"s{i}" for i in range(servers)]
+    for name in names:
+        program, scope = tiny_server(name, **how)
+        made.serve(program, scope, descending(program, scope))
+    return names
+
+
+def training(
+    made: Cluster, trainer: int, steps: int, names: list[str], *, mode: int = 0, dial: Any = None
+) -> Callable[[], Any]:
+    """A trainer whose gradient is trainer + 1 + step; gives what it pulled, step by step."""
+
+    def run() -> list[float]:
+        link = made.link(trainer, dial)
+        suffix = f".trainer_{trainer}" if mode == 0 else ""
+        wanted = {name: ("w",) for name in names}
+        seen = [link.exchange(wanted)]
+        for step in range(steps):
+            for name in names:
+                link.push(name, f"w@GRAD{suffix}", np.full(4, trainer + 1 + step, np.float32))
+            if mode == 0:
+                link.barrier(names, strict=True)
+            seen.append(link.exchange(wanted))
+        link.close()
+        return [float(found[names[0]]["w"][0]) for found in seen]
+
+    return run
+
+
+def test_two_trainers_and_two_servers_see_the_same_parameters_after_every_step() -> None:
+    with cluster() as made:
+        names = start(made, servers=2)
+        tasks = {f"t{i}": training(made, i, 5, names) for i in range(2)}
+        seen = side_by_side(tasks)
+        expected = [-float(sum(1.5 + s for s in range(n))) for n in range(6)]
+        assert seen["t0"] == seen["t1"] == expected
+        for server in made.servers.values():
+            server.result()
+
+
+def test_one_trainer_and_one_server_work() -> None:
+    with cluster() as made:
+        names = start(made, trainers=1)
+        assert training(made, 0, 3, names)() == [0, -1, -3, -6]
+
+
+def test_sixteen_trainers_share_one_server() -> None:
+    with cluster() as made:
+        names = start(made, trainers=16)
+        seen = side_by_side({f"t{i}": training(made, i, 3, names) for i in range(16)})
+        assert len({tuple(values) for values in seen.values()}) == 1
+        made.servers["s0"].result()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sync_gives_the_same_numbers_under_any_trouble(seed: int) -> None:
+    with cluster() as made:
+        names = start(made, servers=2)
+        faults = Faults(seed)
+        dial = faults.dial(made.dial)
+        seen = side_by_side({f"t{i}": training(made, i, 6, names, dial=dial) for i in range(2)})
+        assert seen["t0"] == seen["t1"] == [-sum(1.5 + s for s in range(n)) for n in range(7)]
+        assert faults.count
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_async_applies_every_push_once_under_any_trouble(seed: int) -> None:
+    with cluster() as made:
+        names = start(made, mode=2)
+        dial = Faults(seed).dial(made.dial)
+        tasks = {f"t{i}": training(made, i, 6, names, mode=2, dial=dial) for i in range(2)}
+        side_by_side(tasks)
+        made.servers["s0"].result()
+        total = sum(trainer + 1 + step for trainer in range(2) for step in range(6))
+        assert made.servers["s0"].updates.value("w")[0] == -total
+
+
+def test_a_trainer_that_finishes_early_contributes_nothing_and_the_divisor_stays() -> None:
+    with cluster() as made:
+        names = start(made)
+        tasks = {"t0": training(made, 0, 3, names), "t1": training(made, 1, 1, names)}
+        seen = side_by_side(tasks)
+        assert seen["t0"] == [0, -1.5, -2.5, -4.0]
+
+
+def test_sparse_gradients_and_look_ups_travel() -> None:
+    with cluster() as made:
+        program, scope = tiny_server(trainers=1)
+        made.serve(program, scope, descending(program, scope))
+        table = np.arange(20, dtype=np.float32).reshape(10, 2)
+        scope.var("table").put(table)
+        link = made.link(0)
+        rows = link.look_up({"s0": {"table": np.array([7, 0, 7], np.int64)}})["s0"]["table"]
+        assert rows.tolist() == table[[7, 0, 7]].tolist()
+        with pytest.raises(ProtocolError, match="outside 0 to 9"):
+            link.look_up({"s0": {"table": np.array([10], np.int64)}})
+
+
+def test_a_sparse_gradient_arrives_with_its_rows() -> None:
+    with cluster() as made:
+        program, scope = tiny_server(trainers=1)
+        server = made.serve(program, scope, lambda block: lambda: None)
+        link = made.link(0)
+        sent = SelectedRows(np.array([2, 2]), np.ones(2, np.float32), 4)
+        link.push("s0", "w@GRAD", sent)
+        link.barrier(["s0"], strict=True)
+        link.exchange({"s0": ()})
+        got = server.updates.value("w@GRAD.trainer_0")
+        assert isinstance(got, SelectedRows)
+        assert got.rows.tolist() == [2, 2]
+        assert got.height == 4
+
+
+# -- refusals ----------------------------------------------------------------------------------
+def test_a_gradient_of_the_wrong_shape_is_refused_with_both_shapes() -> None:
+    with cluster() as made:
+        start(made, trainers=1)
+        link = made.link(0)
+        link.push("s0", "w@GRAD", np.zeros(5, np.float32))
+        with pytest.raises(ProtocolError, match=r"float32\[5\], but .* float32\[4\]"):
+            link.exchange({"s0": ("w",)})
+
+
+def test_a_variable_that_no_server_holds_is_refused_with_near_names() -> None:
+    with cluster() as made:
+        start(made, trainers=1, params=("weight",))
+        with pytest.raises(KeyError, match="holds no variable 'weihgt'"):
+            made.link(0).exchange({"s0": ("weihgt",)})
+
+
+def test_a_sync_program_at_an_async_server_is_refused() -> None:
+    with cluster() as made:
+        start(made, mode=2)
+        with pytest.raises(ConfigError, match="synchronous, but server s0 is not"):
+            made.link(0).barrier(["s0"], strict=True)
+
+
+def test_a_trainer_id_out_of_range_is_refused() -> None:
+    with cluster() as made:
+        start(made)
+        with pytest.raises(ConfigError, match="out of range"):
+            made.link(2).greet(["s0"])
+
+
+def test_damaged_bytes_do_not_hurt_the_server() -> None:
+    with cluster() as made:
+        names = start(made, trainers=1)
+        wire = made.dial("s0")
+        assert b"FormatError" in wire.call(b"nonsense", 5)
+        stream = wire.exchange(5)
+        stream.write([b"BR\x01\x00" + bytes(30)])
+        stream.close()
+        assert b"FormatError" in (stream.read() or b"")
+        (beat,) = encode(Heartbeat(trainer=0, incarnation=0, step=0))
+        assert b"not introduced" in wire.call(beat, 5)
+        assert training(made, 0, 1, names)() == [0, -1]
+
+
+# -- how a job ends ----------------------------------------------------------------------------
+def test_a_trainer_that_gives_up_ends_the_others_with_its_cause() -> None:
+    with cluster(FAST, QUICK) as made:
+        names = start(made, servers=2)
+        first, second = made.link(0), made.link(1)
+        second.greet(names)
+
+        def waits() -> Any:
+            first.push("s0", "w@GRAD.trainer_0", np.ones(4, np.float32))
+            first.barrier(names, strict=True)
+            return first.exchange({"s0": ("w",)})
+
+        def fails() -> None:
+            second.abort("ValueError: bad batch")
+
+        ended = side_by_side({"first": waits, "second": fails})
+        assert isinstance(ended["first"], Aborted)
+        assert "trainer 1 gave up: ValueError: bad batch" in str(ended["first"])
+        with pytest.raises(Aborted, match="bad batch"):
+            made.servers["s0"].result()
+
+
+def test_a_silent_trainer_is_named_by_servers_and_trainers() -> None:
+    with cluster(FAST, QUICK) as made:
+        start(made)
+        first, second = made.link(0), made.link(1)
+        second.greet(["s0"])
+        second.silence()
+        first.push("s0", "w@GRAD.trainer_0", np.ones(4, np.float32))
+        first.barrier(["s0"], strict=True)
+        with pytest.raises(PeerLost, match="trainer 1 is lost"):
+            first.exchange({"s0": ("w",)})
+        with pytest.raises(PeerLost, match="trainer 0 waited for it"):
+            made.servers["s0"].result()
+
+
+def test_a_trainer_that_computes_learns_of_the_end_by_heartbeat() -> None:
+    with cluster(FAST, QUICK) as made:
+        start(made)
+        stuck: list[Exception] = []
+        heard = threading.Event()
+
+        def leave(error: Exception) -> None:
+            stuck.append(error)
+            heard.set()
+
+        busy, other = made.link(0, on_stuck=leave, grace=0.1), made.link(1)
+        busy.greet(["s0"])
+        other.greet(["s0"])
+        other.abort("out of memory")
+        assert heard.wait(5)
+        assert "out of memory" in str(stuck[0])
+
+
+def test_a_server_that_is_gone_is_named_with_the_step() -> None:
+    with cluster(FAST, QUICK) as made:
+        start(made, trainers=1)
+        faults = Faults(0, rate=0.0, kinds=("lose",))
+        link = made.link(0, faults.dial(made.dial))
+        for _ in range(2):
+            link.push("s0", "w@GRAD", np.ones(4, np.float32))
+            link.barrier(["s0"], strict=True)
+            link.exchange({"s0": ("w",)})
+        faults.rate = 1.0
+        link.push("s0", "w@GRAD", np.ones(4, np.float32))
+        with pytest.raises(PeerLost, match="server s0 is lost.* at step 2"):
+            link.exchange({"s0": ("w",)})
