@@ -5,7 +5,6 @@ The pickles hold dicts of NumPy arrays. Loading accepts exactly that and nothing
 code.
 """
 
-import io
 import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,21 +19,12 @@ from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.scope import global_scope
 
 from .files import read_bytes, written
+from .pickles import load_arrays
 from .variables import _plain, is_parameter, is_persistable, load_vars
 
 __all__ = ["load", "load_program_state", "save", "set_program_state"]
 
 State = dict[str, Array]
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy.core.multiarray", "scalar"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("collections", "OrderedDict"),
-    ("_codecs", "encode"),
-}
 
 
 def save(program: Program, model_path: str) -> None:
@@ -138,17 +128,10 @@ def _state(variables: Iterable[Variable]) -> State:
     return state
 
 
-class _ArraysOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
-
-
 def _unpickled(path: str) -> State:
     data = read_bytes(path, "the saved state")
     try:
-        state = _ArraysOnly(io.BytesIO(data), encoding="latin1").load()
+        state = load_arrays(data, "latin1")
         plain = {
             str(k): np.asarray(v) for k, v in state.items() if k != "StructuredToParameterName@@"
         }

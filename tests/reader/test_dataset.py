@@ -1,4 +1,4 @@
-"""Datasets of MultiSlot text files: the order does not depend on threads, damage is named by line."""
+"""Datasets of MultiSlot text files: threads do not change the order, damage is named by line."""
 
 import random
 from pathlib import Path

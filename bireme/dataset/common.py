@@ -1,0 +1,85 @@
+"""Where data sets lie on disk. Nothing is downloaded: a missing file is an error that says where to
+put it.
+"""
+
+import hashlib
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from bireme.errors import ConfigError, FormatError
+
+__all__ = ["cluster_files_reader", "data_home", "local_file", "md5file", "split"]
+
+
+def data_home() -> Path:
+    """The cache directory: $BIREME_DATA_HOME, or ~/.cache/bireme/dataset."""
+    given = os.environ.get("BIREME_DATA_HOME")
+    return Path(given) if given else Path.home() / ".cache" / "bireme" / "dataset"
+
+
+def local_file(module: str, name: str, source: str) -> Path:
+    """The file `name` of a data set.
+
+    Raises:
+        ConfigError: it is not there; the message says what to put where.
+    """
+    path = data_home() / module / name
+    if not path.exists():
+        raise ConfigError(
+            f"the data set {module!r} needs the file {name}",
+            where=str(path),
+            hint=f"get it from {source} and put it there, or set BIREME_DATA_HOME",
+        )
+    return path
+
+
+def md5file(fname: str | Path) -> str:
+    """The MD5 sum of a file, in hexadecimal."""
+    with open(fname, "rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def split(
+    reader: Callable[[], Iterable[Any]],
+    line_count: int,
+    suffix: str = "%05d.pickle",
+    dumper: Callable[[Any, Any], None] = pickle.dump,
+) -> None:
+    """Write the samples in files of `line_count` samples each, named by `suffix` % number."""
+    chunk: list[Any] = []
+    number = 0
+    for sample in reader():
+        chunk.append(sample)
+        if len(chunk) == line_count:
+            _write(suffix % number, chunk, dumper)
+            chunk, number = [], number + 1
+    if chunk:
+        _write(suffix % number, chunk, dumper)
+
+
+def _write(name: str, chunk: list[Any], dumper: Callable[[Any, Any], None]) -> None:
+    with open(name, "wb") as file:
+        dumper(chunk, file)
+
+
+def cluster_files_reader(
+    files_pattern: str,
+    trainer_count: int,
+    trainer_id: int,
+    loader: Callable[[Any], Iterable[Any]] = pickle.load,
+) -> Callable[[], Iterator[Any]]:
+    """A reader of every `trainer_count`-th file that `split` wrote, beginning with `trainer_id`."""
+
+    def samples() -> Iterator[Any]:
+        names = sorted(glob(files_pattern))
+        if not names:
+            raise FormatError("no file matches", where=files_pattern)
+        for name in names[trainer_id::trainer_count]:
+            with open(name, "rb") as file:
+                yield from loader(file)
+
+    return samples
