@@ -1,1 +1,23 @@
 """One program becomes many: no arrays, no sockets, no files."""
+
+from .config import DistributedMode, DistributeTranspilerConfig, ServerRuntimeConfig
+from .distribute_transpiler import DistributeTranspiler
+from .geo_sgd_transpiler import GeoSgdTranspiler
+from .memory_optimization_transpiler import memory_optimize, release_memory
+from .plan import Plan
+from .ps_dispatcher import HashName, PSDispatcher, RoundRobin, SizeBalanced
+
+__all__ = [
+    "DistributeTranspiler",
+    "DistributeTranspilerConfig",
+    "DistributedMode",
+    "GeoSgdTranspiler",
+    "HashName",
+    "PSDispatcher",
+    "Plan",
+    "RoundRobin",
+    "ServerRuntimeConfig",
+    "SizeBalanced",
+    "memory_optimize",
+    "release_memory",
+]

@@ -1,0 +1,60 @@
+"""Small hands of the transpiler: ready operators with the defaults of their table rows, and declared variables."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from bireme.ir import Block, Operator, OpRole, Variable, VarType
+from bireme.ir.operator import ROLE_DEFAULTS, freeze, freeze_attr
+from bireme.ops.table import signatures
+
+Slots = Mapping[str, Iterable[str]]
+
+
+@cache
+def _template(type_: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    known = signatures().get(type_, {"in": {}, "out": {}, "attrs": {}})
+    defaults = {name: freeze_attr(v[1]) for name, v in known["attrs"].items() if v[1] is not None}
+    return dict.fromkeys(known["in"], ()), dict.fromkeys(known["out"], ()), defaults
+
+
+def make(
+    type_: str,
+    inputs: Slots,
+    outputs: Slots,
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    role: int = OpRole.Forward,
+    role_var: Iterable[str] = (),
+) -> Operator:
+    """An operator with every slot of its row and the defaults of the attributes not given."""
+    ins, outs, defaults = _template(type_)
+    given = {name: freeze_attr(value) for name, value in (attrs or {}).items()}
+    roles = {**ROLE_DEFAULTS, "op_role": role, "op_role_var": tuple(role_var)}
+    return Operator(
+        type_, {**ins, **freeze(inputs)}, {**outs, **freeze(outputs)}, {**defaults, **given, **roles}
+    )
+
+
+def declare(
+    block: Block,
+    like: Variable,
+    name: str | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+    persistable: bool = False,
+) -> Variable:
+    """A plain variable like another one; kinds without a shape keep what they say about persistence."""
+    fields = Variable.fields(like)
+    shapeless = like.type in (VarType.STEP_SCOPES, VarType.RAW, VarType.READER)
+    fields["persistable"] = like.persistable if shapeless else persistable
+    fields["name"] = like.name if name is None else name
+    if shape is not None:
+        fields["shape"] = tuple(shape)
+    return block.create_var(**fields)
+
+
+def declare_control(block: Block, name: str) -> str:
+    """Declare a variable that carries order only; its name."""
+    block.create_var(name=name, dtype=VarType.BOOL, shape=())
+    return name

@@ -1,0 +1,132 @@
+"""`DistributeTranspiler`: Fluid's door. It checks what it is told, makes the plan, and hands out programs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bireme.errors import ConfigError, ProgramError
+from bireme.ir import Program, default_main_program, default_startup_program
+
+from .cluster import inter_ranks, ranks_of, servers_and_trainers
+from .collective import GradAllReduce, LocalSGD, SingleProcessMultiThread
+from .config import COLLECTIVE_MODES, DistributeTranspilerConfig
+from .overview import VarsDistributed, VarStruct, overview, placement_map
+from .plan import Plan, make_plan
+from .survey import Survey, survey
+from .to_collective import Ranks, to_nccl2, to_nccl2_startup
+from .to_server import to_server
+from .to_startup import to_server_startup, to_startup
+from .to_trainer import to_trainer
+
+__all__ = ["DistributeTranspiler", "DistributeTranspilerConfig"]
+
+
+class DistributeTranspiler:
+    """Splits one program into the programs of servers and trainers.
+
+    `transpile` leaves the trainer's program in place; the getters may be called in any order, any number of times.
+    """
+
+    def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
+        self.config = DistributeTranspilerConfig() if config is None else config
+        if self.config.mode == "pserver":
+            self.config.check_blocks()
+        self.plan: Plan | None = None
+        self.survey: Survey | None = None
+        self.vars_overview: VarsDistributed | None = None
+        self.param_grad_ep_mapping: dict[str, dict[str, list[VarStruct]]] = {}
+
+    def transpile(
+        self,
+        trainer_id: int,
+        program: Program | None = None,
+        pservers: str = "127.0.0.1:6174",
+        trainers: int | str | Sequence[str] = 1,
+        sync_mode: bool = True,
+        startup_program: Program | None = None,
+        current_endpoint: str = "127.0.0.1:6174",
+    ) -> None:
+        """Decide everything, and turn `program` and `startup_program` into the trainer's.
+
+        Raises:
+            ConfigError: a wrong or contradictory argument.
+            ProgramError: nothing to update, or a gradient that nothing computes.
+            UnsupportedError: a combination that cannot be split; the hint names the alternative.
+        """
+        self._main = program if program is not None else default_main_program()
+        startup = startup_program if startup_program is not None else default_startup_program()
+        if self.config.mode == "nccl2":
+            self._to_nccl2(ranks_of(trainer_id, trainers, current_endpoint, self.config), startup)
+            return
+        if self.config.mode == "collective":
+            self._to_collective(trainer_id, trainers, startup, current_endpoint)
+            return
+        sync = self.config.agreed_sync(sync_mode)
+        cluster = servers_and_trainers(trainer_id, pservers, trainers, current_endpoint)
+        self.survey = survey(self._main.clone(), startup.clone())
+        self.plan = make_plan(self.survey, self.config, cluster, sync)
+        self.vars_overview = overview(self.survey, self.plan)
+        self.param_grad_ep_mapping = placement_map(self.survey, self.plan)
+        main = to_trainer(self.survey, self.plan)
+        main._parameters_on_pservers = self.vars_overview
+        self._main.take(main)
+        startup.take(to_startup(self.survey, self.plan))
+
+    def _to_nccl2(self, ranks: Ranks, startup: Program) -> None:
+        groups = inter_ranks(ranks, self.config)
+        made = to_nccl2_startup(startup, ranks, groups)
+        self._main.take(to_nccl2(self._main, ranks, groups))
+        startup.take(made)
+
+    def _to_collective(
+        self, trainer_id: int, trainers: Any, startup: Program, current: str
+    ) -> None:
+        how = self.config.collective_mode
+        if how is None:
+            raise ConfigError(
+                "collective_mode is not set", where="DistributeTranspiler.transpile",
+                hint=f"one of {', '.join(COLLECTIVE_MODES)}",
+            )
+        ranks_of(trainer_id, trainers, current, self.config)
+        one = how == "single_process_multi_thread"
+        made = SingleProcessMultiThread() if one else _COLLECTIVE[how](self.config.nccl_comm_num)
+        made.transpile(startup, self._main, trainer_id, trainers, current, self.config.wait_port)
+
+    def get_trainer_program(self, wait_port: bool = True) -> Program:
+        """The program of a trainer; with `wait_port` its link first waits until all servers answer."""
+        plan, main = self._planned("get_trainer_program")[1], self._main
+        main._wait_ports = plan.cluster.endpoints if wait_port else ()
+        return main
+
+    def get_pserver_program(self, endpoint: str) -> Program:
+        """The program of the server at `endpoint`."""
+        return to_server(*self._planned("get_pserver_program"), endpoint)
+
+    def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
+        """The program of the server at `endpoint`, and its startup program."""
+        server = self.get_pserver_program(endpoint)
+        return server, self.get_startup_program(endpoint, server)
+
+    def get_startup_program(
+        self,
+        endpoint: str,
+        pserver_program: Program | None = None,
+        startup_program: Program | None = None,
+    ) -> Program:
+        """The startup program of the server at `endpoint`."""
+        made, plan = self._planned("get_startup_program")
+        server = to_server(made, plan, endpoint) if pserver_program is None else pserver_program
+        return to_server_startup(made, plan, endpoint, server)
+
+    def _planned(self, door: str) -> tuple[Survey, Plan]:
+        if self.plan is not None and self.survey is not None:
+            return self.survey, self.plan
+        hint = "call transpile() first"
+        if self.config.mode != "pserver":
+            hint = f"mode {self.config.mode!r} has no servers: run the program that was transpiled"
+        raise ProgramError("no program was split", where=f"DistributeTranspiler.{door}", hint=hint)
+
+
+_COLLECTIVE: dict[str, type[GradAllReduce] | type[LocalSGD]] = {
+    "grad_allreduce": GradAllReduce,
+    "local_sgd": LocalSGD,
+}

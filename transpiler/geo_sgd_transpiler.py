@@ -1,0 +1,67 @@
+"""`GeoSgdTranspiler`: Fluid's door to geo-SGD."""
+
+from bireme.ir import Program, default_main_program, default_startup_program
+
+from .cluster import servers_and_trainers
+from .config import DistributeTranspilerConfig
+from .distribute_transpiler import DistributeTranspiler
+from .overview import VarStruct, overview, placement_map
+from .survey import survey
+from .to_geo import geo_plan, geo_server, geo_startup, geo_trainer, vars_info
+from .to_startup import to_server_startup
+
+__all__ = ["GeoSgdTranspiler"]
+
+
+class GeoSgdTranspiler(DistributeTranspiler):
+    """Splits a program for geo-SGD: trainers keep optimizer and parameters, servers add up what moved."""
+
+    def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
+        super().__init__(config)
+        self.vars_info: dict[str, dict[str, list[str]]] = {}
+        self.param_opt_ep_mapping: dict[str, dict[str, list[VarStruct]]] = {}
+
+    def transpile(
+        self,
+        trainer_id: int,
+        program: Program | None = None,
+        pservers: str = "127.0.0.1:6174",
+        trainers: int = 1,
+        sync_mode: bool = False,
+        startup_program: Program | None = None,
+        current_endpoint: str = "127.0.0.1:6174",
+    ) -> None:
+        """Decide everything, and turn `program` and `startup_program` into the trainer's.
+
+        Raises:
+            ConfigError, ProgramError, UnsupportedError: as `DistributeTranspiler.transpile`.
+        """
+        self._main = program if program is not None else default_main_program()
+        startup = startup_program if startup_program is not None else default_startup_program()
+        cluster = servers_and_trainers(trainer_id, pservers, trainers, current_endpoint)
+        self.survey = survey(self._main.clone(), startup.clone())
+        self.plan = geo_plan(self.survey, self.config, cluster)
+        self.vars_info = vars_info(self.survey, self.plan)
+        self.vars_overview = overview(self.survey, self.plan, fetched=False, state=False)
+        self.param_opt_ep_mapping = placement_map(self.survey, self.plan, ("params",))
+        main = geo_trainer(self.survey, self.plan)
+        main._parameters_on_pservers = self.vars_overview
+        self._main.take(main)
+        startup.take(geo_startup(self.survey, self.plan))
+        self.trainer_startup_program = startup
+
+    def get_pserver_program(self, endpoint: str) -> Program:
+        """The program of the server at `endpoint`."""
+        made, plan = self._planned("get_pserver_program")
+        return geo_server(made, plan, endpoint)
+
+    def get_startup_program(
+        self,
+        endpoint: str,
+        pserver_program: Program | None = None,
+        startup_program: Program | None = None,
+    ) -> Program:
+        """The startup program of the server at `endpoint`."""
+        made, plan = self._planned("get_startup_program")
+        server = geo_server(made, plan, endpoint) if pserver_program is None else pserver_program
+        return to_server_startup(made, plan, endpoint, server)

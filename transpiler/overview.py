@@ -1,0 +1,132 @@
+"""Where every variable of a job lives, with Fluid's accessors: what savers and loaders read off a program."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bireme.ir import Variable, VarType
+
+from .plan import Plan, Shard
+from .survey import Survey
+from .to_server import shards_in_order, state_names
+
+
+@dataclass(frozen=True, slots=True)
+class VarStruct:
+    """A variable without its program."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: VarType | None
+    type: VarType
+    lod_level: int
+    persistable: bool
+
+    @classmethod
+    def of(cls, var: Variable, name: str = "", shape: Sequence[int] | None = None) -> "VarStruct":
+        cut = tuple(var.shape if shape is None else shape)
+        return cls(name or var.name, cut, var.dtype, var.type, var.lod_level, var.persistable)
+
+
+@dataclass(frozen=True, slots=True)
+class VarDistributed:
+    """One slice of a variable on one server; `offset` counts the elements before it."""
+
+    origin: VarStruct
+    slice: VarStruct
+    is_slice: bool
+    block_id: int
+    offset: int
+    vtype: str
+    endpoint: str
+
+
+class VarsDistributed:
+    """All slices of a job."""
+
+    def __init__(self, found: Iterable[VarDistributed] = ()) -> None:
+        self.distributed_vars: list[VarDistributed] = list(found)
+
+    def get_distributed_var_by_slice(self, var_name: str) -> VarDistributed | None:
+        return next((v for v in self.distributed_vars if v.slice.name == var_name), None)
+
+    def get_distributed_var_by_origin_and_ep(self, origin_var_name: str, endpoint: str) -> VarDistributed | None:
+        here = self.get_distributed_vars_by_ep(endpoint)
+        return next((v for v in here if v.origin.name == origin_var_name), None)
+
+    def get_distributed_vars_by_vtypes(
+        self, vtypes: Sequence[str], groupby: bool = False
+    ) -> "list[VarDistributed] | dict[str, list[VarDistributed]]":
+        found = [v for v in self.distributed_vars if v.vtype in vtypes]
+        if not groupby:
+            return found
+        groups: dict[str, list[VarDistributed]] = {}
+        for var in found:
+            groups.setdefault(var.origin.name, []).append(var)
+        return groups
+
+    def get_distributed_vars_by_ep(self, endpoint: str, vtype: str | None = None) -> list[VarDistributed]:
+        return [
+            v for v in self.distributed_vars if v.endpoint == endpoint and vtype in (None, v.vtype)
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{v.slice.name} {list(v.slice.shape)} at {v.offset} of {v.origin.name}: {v.vtype} on {v.endpoint}"
+            for v in self.distributed_vars
+        )
+
+
+def overview(
+    survey: Survey, plan: Plan, *, fetched: bool = True, state: bool = True
+) -> VarsDistributed:
+    """Parameters in the order of updates, then the optimizers' variables server by server.
+
+    `fetched` says whether trainers fetch rows of remote tables, `state` whether servers run optimizers.
+    """
+    found = [_param(survey, fetched and p.remote, s) for p in plan.placements for s in p.shards]
+    for endpoint in plan.cluster.endpoints if state else ():
+        found += _state(survey, plan, endpoint)
+    return VarsDistributed(found)
+
+
+def _param(survey: Survey, remote: bool, shard: Shard) -> VarDistributed:
+    var = survey.by_param[shard.param].param
+    kind = "RemotePrefetch" if remote else "Param"
+    return _entry(var, shard.name, shard, kind, sliced=shard.parts > 1)
+
+
+def _state(survey: Survey, plan: Plan, endpoint: str) -> Iterator[VarDistributed]:
+    names = state_names(survey, shards_in_order(survey, plan, endpoint))
+    block = survey.program.global_block()
+    for shard in plan.owned(endpoint):
+        update = survey.by_param[shard.param]
+        for name in update.state:
+            var = block.var(name)
+            sliced = shard.parts > 1 and var.shape == update.param.shape
+            yield _entry(var, names[shard.name, name], shard, "Optimizer", sliced=sliced)
+
+
+def _entry(var: Variable, name: str, shard: Shard, kind: str, *, sliced: bool) -> VarDistributed:
+    shape = shard.shape if sliced else var.shape
+    index, offset = (shard.slice.index, shard.slice.offset) if sliced else (0, 0)
+    part = VarStruct.of(var, name, shape)
+    return VarDistributed(VarStruct.of(var), part, sliced, index, offset, kind, shard.endpoint)
+
+
+def placement_map(
+    survey: Survey, plan: Plan, parts: Sequence[str] = ("params", "grads")
+) -> dict[str, dict[str, list[VarStruct]]]:
+    """The slices of each server by endpoint, as Fluid's transpilers show them."""
+    found: dict[str, dict[str, list[VarStruct]]] = {}
+    for endpoint in plan.cluster.endpoints:
+        shards = plan.owned(endpoint)
+        lists = {
+            "params": [_struct(survey.by_param[s.param].param, s.name, s) for s in shards],
+            "grads": [_struct(survey.by_param[s.param].grad, plan.on_trainer(s), s) for s in shards],
+        }
+        found[endpoint] = {part: lists[part] for part in parts}
+    return found
+
+
+def _struct(var: Variable, name: str, shard: Shard) -> VarStruct:
+    return VarStruct.of(var, name, shard.shape)

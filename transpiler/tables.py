@@ -1,0 +1,165 @@
+"""Distributed tables: row `id` lives on server `id mod servers`; look-ups and gradients travel by id.
+
+A table updates with the optimizer that the user chose, from the mean over the trainers, like any parameter.
+"""
+
+from collections.abc import Iterable
+
+from bireme.ir import Block, Operator, OpRole, Program, VarType
+
+from .build import declare, make
+from .lookups import Edits
+from .names import TABLE_PATH, of_trainer
+from .plan import Plan, Table
+from .survey import Lookup, Survey
+
+
+# -- on a trainer ------------------------------------------------------------------------------
+def fetch_from_tables(survey: Survey, plan: Plan, block: Block) -> Edits:
+    """All look-ups of a table become: split the ids by server, fetch the rows, merge them in the ids' order."""
+    edits = Edits()
+    for table in plan.tables:
+        lookups = [x for x in survey.lookups if x.table == table.param and x.block == 0]
+        edits.gone |= {x.position for x in lookups}
+        known = max(_written(block, x) for x in lookups)
+        edits.added[known] += _fetch(plan, table, lookups, block)
+    return edits
+
+
+def _written(block: Block, lookup: Lookup) -> int:
+    ids = lookup.op.input("Ids")[0]
+    return max((i for i in range(lookup.position) if ids in block.ops[i].output_arg_names), default=-1)
+
+
+def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> list[Operator]:
+    ids = [n for x in lookups for n in x.op.input("Ids")]
+    outs = [n for x in lookups for n in x.op.output("Out")]
+    servers = range(len(plan.cluster.endpoints))
+    asked = [table.prefetch("in", k) for k in servers]
+    given = [table.prefetch("out", k) for k in servers]
+    for name in asked:
+        declare(block, block.var(ids[0]), name)
+    for name in given:
+        declare(block, block.var(outs[0]), name)
+    where = {"epmap": list(plan.cluster.endpoints), "trainer_id": plan.cluster.trainer_id}
+    return [
+        make("split_ids", {"Ids": ids}, {"Out": asked}),
+        make("prefetch", {"X": asked}, {"Out": given}, where),
+        make("merge_ids", {"Ids": ids, "Rows": asked, "X": given}, {"Out": outs}),
+    ]
+
+
+def push_to_table(block: Block, plan: Plan, table: Table, control: str) -> list[Operator]:
+    """The gradient of a table, cut by server, and its sending."""
+    names = [_pushed(plan, table, k, plan.cluster.trainer_id) for k in range(len(plan.cluster.endpoints))]
+    for name in names:
+        declare(block, block.var(table.grad), name)
+    attrs = {
+        "epmap": list(plan.cluster.endpoints),
+        "trainer_id": plan.cluster.trainer_id,
+        "sections": [],
+        "send_varnames": [],
+    }
+    roles = {"role": OpRole.RPC, "role_var": (table.param, table.grad)}
+    done = [control] if plan.modes.sync else []
+    return [
+        make("split_ids", {"Ids": [table.grad]}, {"Out": names}, role=OpRole.Dist),
+        make("send", {"X": names}, {"Out": done}, attrs, **roles),
+    ]
+
+
+def _pushed(plan: Plan, table: Table, server: int, trainer: int) -> str:
+    """One server's part of a trainer's gradient, on the wire."""
+    grad = of_trainer(table.grad, trainer) if plan.merges else table.grad
+    return f"{grad}.pserver_{server}"
+
+
+# -- on a server -------------------------------------------------------------------------------
+class TableBlocks:
+    """What a server program gains for its tables: numbers of blocks, and names for `listen_and_serv`."""
+
+    def __init__(self) -> None:
+        self.optimize: list[int] = []
+        self.grads: list[str] = []
+        self.prefetch: list[str] = []
+        self.checkpoint = -1
+        self.state: list[str] = []
+
+
+def serve_tables(
+    program: Program, survey: Survey, plan: Plan, server: int, parent: int
+) -> TableBlocks:
+    """Blocks that update, look up and save the tables of one server."""
+    found = TableBlocks()
+    for table in plan.tables:
+        block = program.add_block(parent)
+        grad = _update(block, survey, plan, table, server, found)
+        found.optimize.append(block.idx)
+        found.grads.append(f"{grad}:{block.idx}")
+    after = found.optimize[-1] if found.optimize else parent
+    for table in plan.tables:
+        block = program.add_block(after)
+        asked = _look_up(block, survey, plan, table, server)
+        found.prefetch.append(f"{asked}:{block.idx}")
+    if plan.tables:
+        found.checkpoint = _save(program, plan.tables, after)
+    return found
+
+
+def _update(
+    block: Block, survey: Survey, plan: Plan, table: Table, server: int, found: TableBlocks
+) -> str:
+    """Merge the trainers' gradients and run the table's own update; the name of the merged gradient."""
+    home, update = block.program.global_block(), survey.by_param[table.param]
+    local = table.local_shape(len(plan.cluster.endpoints))
+    declare(home, update.param, shape=local, persistable=True).type = VarType.SELECTED_ROWS
+    grad = table.grad if plan.merges else _pushed(plan, table, server, 0)
+    declare(home, update.grad, grad, persistable=True)
+    if plan.merges:
+        parts = [_pushed(plan, table, server, i) for i in range(plan.cluster.trainers)]
+        for name in parts:
+            declare(home, update.grad, name)
+        block.append(make("sum", {"X": parts}, {"Out": [grad]}))
+        block.append(_mean(grad, plan.cluster.trainers))
+    source = survey.program.global_block()
+    for op in update.ops:
+        renamed = op.renamed({table.grad: grad})
+        block.append(renamed.with_attrs(op_role=OpRole.Forward, op_role_var=()))
+        for name in (*renamed.input_arg_names, *renamed.output_arg_names):
+            if not home.has_var(name):
+                var = source.var(name)
+                own = var.shape == update.param.shape
+                declare(home, var, shape=local if own else None, persistable=True)
+                found.state += [f"{table.param}:{name}"] if own else []
+    return grad
+
+
+def _mean(name: str, trainers: int) -> Operator:
+    return make("scale", {"X": [name]}, {"Out": [name]}, {"scale": 1.0 / trainers})
+
+
+def _look_up(block: Block, survey: Survey, plan: Plan, table: Table, server: int) -> str:
+    lookup = next(x for x in survey.lookups if x.table == table.param)
+    home, source = block.program.global_block(), survey.program.global_block()
+    asked, given = table.prefetch("in", server), table.prefetch("out", server)
+    declare(home, source.var(lookup.op.input("Ids")[0]), asked)
+    shape = (len(plan.cluster.endpoints), *table.shape[1:])
+    declare(home, source.var(lookup.op.output("Out")[0]), given, shape=shape)
+    attrs = {"auto_grown_table": True, "padding_idx": lookup.op.attrs.get("padding_idx", -1)}
+    block.append(
+        make("lookup_sparse_table", {"Ids": [asked], "W": [table.param]}, {"Out": [given]}, attrs)
+    )
+    return asked
+
+
+def _save(program: Program, tables: Iterable[Table], parent: int) -> int:
+    program.global_block().create_var(name=TABLE_PATH, type=VarType.RAW, persistable=True)
+    block = program.add_block(parent)
+    for table in tables:
+        block.append(make("save", {"X": [table.param]}, {}, {"file_path": "none"}))
+    return block.idx
+
+
+def table_rows(servers: int, server: int) -> dict[str, int]:
+    """Which rows of a table a server holds, in the words of an initialiser."""
+    return {"bireme.begin": server, "bireme.stride": servers}

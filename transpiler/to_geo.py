@@ -1,0 +1,137 @@
+"""Geo-SGD: every trainer keeps its optimizer and trains on its own; servers add up how far parameters have moved."""
+
+from bireme.errors import UnsupportedError
+from bireme.ir import Block, Program, Variable, VarType
+
+from .build import declare, declare_control, make
+from .config import DistributedMode, DistributeTranspilerConfig, ServerRuntimeConfig
+from .names import control_names
+from .plan import Cluster, Modes, Placement, Plan, plan_with
+from .survey import Survey
+from .to_server import check_endpoint, serve
+from .to_startup import receive
+from .to_trainer import declare_slices, mark
+
+
+def geo_plan(survey: Survey, config: DistributeTranspilerConfig, cluster: Cluster) -> Plan:
+    """Every parameter is cut; nobody waits for anybody.
+
+    Raises:
+        UnsupportedError: a distributed table, which no trainer could hold.
+    """
+    if survey.tables:
+        raise UnsupportedError(
+            f"geo-SGD keeps parameters on the trainers, and {survey.tables[0]!r} is a distributed table",
+            where="GeoSgdTranspiler.transpile",
+            hint="use embedding(is_sparse=True) without is_distributed, or another mode",
+        )
+    return plan_with(survey, config, cluster, Modes(False, DistributedMode.GEO), slicing=True)
+
+
+def delta(name: str) -> str:
+    """How far a parameter, or a slice of it, has moved."""
+    return f"{name}.delta"
+
+
+def sparse_tables(survey: Survey) -> dict[str, list[str]]:
+    """Tables of sparse look-ups, with the ids that touch them."""
+    found: dict[str, list[str]] = {}
+    for lookup in survey.lookups:
+        if lookup.op.attrs.get("is_sparse") and lookup.table in survey.by_param:
+            found.setdefault(lookup.table, []).append(lookup.op.input("Ids")[0])
+    return found
+
+
+def geo_trainer(survey: Survey, plan: Plan) -> Program:
+    """The user's program; look-ups stay local, and the ids they touch are noted for the communicator."""
+    program = survey.program.clone()
+    mark(program, plan)
+    block = program.global_block()
+    sparse = sparse_tables(survey)
+    for placement in plan.placements:
+        declare_slices(block, placement)
+        if placement.sliced:
+            for shard in placement.shards:
+                _declare_delta(block, block.var(shard.name), shard.param in sparse)
+        _declare_delta(block, block.var(placement.param), placement.param in sparse)
+    touched = []
+    for lookup in survey.lookups:
+        home = program.block(lookup.block)
+        if lookup.table in sparse:
+            home.put(lookup.position, lookup.op.with_attrs(remote_prefetch=False))
+            touched.append((lookup.op.input("Ids")[0], lookup.table))
+    done = declare_control(block, next(control_names()))
+    attrs = {"send_varnames": [table for _, table in touched]}
+    block.append(make("send", {"X": [ids for ids, _ in touched]}, {"Out": [done]}, attrs))
+    return program
+
+
+def geo_startup(survey: Survey, plan: Plan) -> Program:
+    """The user's startup; then the servers' values, and a word to the communicator that they are there."""
+    startup = survey.startup.clone()
+    mark(startup, plan)
+    block = startup.global_block()
+    ops = [*block.ops, *receive(block, plan)]
+    sparse = sparse_tables(survey)
+    for placement in plan.placements:
+        _declare_delta(block, block.var(placement.param), placement.param in sparse)
+    names = control_names()
+    next(names)
+    done = declare_control(block, next(names))
+    declare_control(block, "param_init")
+    attrs = {"send_varnames": ["param_init"]}
+    block.set_ops([*ops, make("send", {"X": ["param_init"]}, {"Out": [done]}, attrs)])
+    return startup
+
+
+def geo_server(
+    survey: Survey, plan: Plan, endpoint: str, threads: ServerRuntimeConfig | None = None
+) -> Program:
+    """One block per owned slice: add what moved.
+
+    Raises:
+        ConfigError: the plan has no such endpoint.
+    """
+    check_endpoint(plan, endpoint)
+    program = Program()
+    program.random_seed = survey.program.random_seed
+    mark(program, plan)
+    program._ps_endpoint = endpoint
+    home = program.global_block()
+    sparse = sparse_tables(survey)
+    blocks, moved, rows = [], [], []
+    for shard in plan.owned(endpoint):
+        var = declare(home, survey.by_param[shard.param].param, shard.name, shape=shard.shape, persistable=True)
+        name = _declare_delta(home, var, shard.param in sparse)
+        block = program.add_block(0)
+        block.append(make("sum", {"X": [shard.name, name]}, {"Out": [shard.name]}))
+        blocks.append(block.idx)
+        moved.append(f"{name}:{block.idx}")
+        rows += [f"{name}:{shard.name}"] if shard.param in sparse else []
+    if not blocks:
+        blocks.append(program.add_block(0).idx)
+    threads = threads or ServerRuntimeConfig.from_flags()
+    home.append(serve([], blocks, moved, rows, plan, endpoint, threads, {}))
+    return program
+
+
+def vars_info(survey: Survey, plan: Plan) -> dict[str, dict[str, list[str]]]:
+    """What the communicator must know of each parameter, in Fluid's words."""
+    sparse = sparse_tables(survey)
+    return {p.param: _info(p, p.param in sparse) for p in plan.placements}
+
+
+def _info(placement: Placement, sparse: bool) -> dict[str, list[str]]:
+    return {
+        "var_names": [shard.name for shard in placement.shards],
+        "sections": [str(rows) for rows in placement.rows],
+        "epmap": placement.endpoints,
+        "is_sparse": [str(sparse)],
+    }
+
+
+def _declare_delta(block: Block, var: Variable, sparse: bool) -> str:
+    made = declare(block, var, delta(var.name))
+    if sparse:
+        made.type = VarType.SELECTED_ROWS
+    return made.name

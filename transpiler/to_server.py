@@ -1,0 +1,221 @@
+"""A server's program: one block per owned slice that merges its gradients and updates it, and `listen_and_serv`."""
+
+from collections.abc import Iterable, Mapping
+from itertools import count
+
+from bireme.errors import ConfigError, as_builtin
+from bireme.ir import Block, BlockRef, Operator, Program, Variable
+
+from .build import declare, make
+from .config import ServerRuntimeConfig
+from .delay import compensate, declare_snapshots
+from .names import slice_name
+from .plan import Plan, Shard
+from .schedule import copy_schedule, counting
+from .survey import Survey, Update, is_optimizer
+from .tables import serve_tables
+from .to_trainer import mark
+
+
+def to_server(
+    survey: Survey, plan: Plan, endpoint: str, threads: ServerRuntimeConfig | None = None
+) -> Program:
+    """The program of the server at `endpoint`.
+
+    Raises:
+        ConfigError: the plan has no such endpoint.
+        AssertionError: delay compensation is asked for where servers wait for all trainers.
+    """
+    check_endpoint(plan, endpoint)
+    if plan.modes.dc_asgd and plan.modes.sync:
+        raise as_builtin(AssertionError)(
+            "enable_dc_asgd compensates delays, but with sync_mode=True there are none",
+            where="DistributeTranspiler.get_pserver_program",
+            hint="transpile(sync_mode=False), or leave enable_dc_asgd off",
+        )
+    return _Server(survey, plan, endpoint, threads or ServerRuntimeConfig.from_flags()).build()
+
+
+def check_endpoint(plan: Plan, endpoint: str) -> None:
+    """Refuse an endpoint that is none of the plan's.
+
+    Raises:
+        ConfigError: with the endpoints there are.
+    """
+    if endpoint not in plan.cluster.endpoints:
+        raise ConfigError(
+            f"{endpoint!r} is not one of the servers", where="DistributeTranspiler.get_pserver_program",
+            hint=f"the servers are {', '.join(plan.cluster.endpoints)}",
+        )
+
+
+def shards_in_order(survey: Survey, plan: Plan, endpoint: str) -> list[Shard]:
+    """What a server owns, in the order in which the program updates it."""
+    return sorted(plan.owned(endpoint), key=lambda s: survey.by_param[s.param].position)
+
+
+def state_names(survey: Survey, shards: Iterable[Shard]) -> dict[tuple[str, str], str]:
+    """The name of each optimizer variable on a server, by slice and original name.
+
+    It is the original's name. A server that owns several slices of one parameter needs several of each: the
+    later ones are named like their slices.
+    """
+    names: dict[tuple[str, str], str] = {}
+    seen: set[str] = set()
+    for shard in shards:
+        for name in survey.by_param[shard.param].own:
+            again = shard.param in seen
+            names[shard.name, name] = slice_name(name, shard.slice.index, shard.parts) if again else name
+        seen.add(shard.param)
+    return names
+
+
+class _Server:
+    """One server program in the making."""
+
+    def __init__(
+        self, survey: Survey, plan: Plan, endpoint: str, threads: ServerRuntimeConfig
+    ) -> None:
+        self.survey, self.plan, self.endpoint, self.threads = survey, plan, endpoint, threads
+        self.source = survey.program.global_block()
+        self.program = Program()
+        self.home = self.program.global_block()
+        self.inputs: list[str] = []
+        self.blocks: list[int] = []
+        self.grad_blocks: list[str] = []
+        self.sparse: list[str] = []
+        self.temporaries = (f"tmp_dc_output_{i}" for i in count())
+
+    def build(self) -> Program:
+        plan, program = self.plan, self.program
+        program.random_seed = self.survey.program.random_seed
+        mark(program, plan)
+        program._ps_endpoint = self.endpoint
+        for shard in plan.owned(self.endpoint):
+            self._declare(shard)
+        schedule = self._schedule()
+        parent = program.num_blocks - 1
+        shards = shards_in_order(self.survey, plan, self.endpoint)
+        self.names = state_names(self.survey, shards)
+        for shard in shards:
+            self._update(shard, parent)
+        index = plan.cluster.endpoints.index(self.endpoint)
+        tables = serve_tables(program, self.survey, plan, index, parent)
+        self.blocks += tables.optimize
+        self.grad_blocks += tables.grads
+        if not self.blocks:
+            self.blocks.append(program.add_block(parent).idx)
+        extra = {
+            "prefetch_var_name_to_block_id": tables.prefetch,
+            "checkpint_block_id": tables.checkpoint,
+            "lr_decay_block_id": schedule,
+            "pserver_id": index,
+            "dc_asgd": plan.modes.dc_asgd,
+        }
+        if plan.tables:
+            extra["bireme.tables"] = [t.param for t in plan.tables]
+            extra["bireme.table_state"] = tables.state
+        self.home.append(
+            serve(self.inputs, self.blocks, self.grad_blocks, self.sparse, plan, self.endpoint, self.threads, extra)
+        )
+        return program
+
+    def _declare(self, shard: Shard) -> None:
+        """The slice, its gradient, and the gradients under the names of the trainers that send them."""
+        plan, home = self.plan, self.home
+        update = self.survey.by_param[shard.param]
+        declare(home, update.param, shard.name, shape=shard.shape, persistable=True)
+        declare(home, update.grad, shard.merged, shape=shard.shape, persistable=True)
+        if plan.merges:
+            sent = plan.trainers_of(shard.merged)
+            for name in sent:
+                declare(home, update.grad, name, shape=shard.shape)
+            self.inputs += sent
+        else:
+            self.inputs.append(shard.merged)
+        if plan.modes.dc_asgd:
+            declare_snapshots(home, plan, shard)
+
+    def _schedule(self) -> int:
+        ops = self.survey.schedule
+        if not ops:
+            return -1
+        block = self.program.add_block(0)
+        if not self.plan.modes.sync:
+            ops = tuple(counting(op, self.plan.cluster.trainers) for op in ops)
+        copy_schedule(self.survey.program, ops, block)
+        self.blocks.append(block.idx)
+        return block.idx
+
+    def _update(self, shard: Shard, parent: int) -> None:
+        plan, update = self.plan, self.survey.by_param[shard.param]
+        block = self.program.add_block(parent)
+        self.blocks.append(block.idx)
+        self.grad_blocks.append(f"{shard.merged}:{block.idx}")
+        if update.optimizer.input("Grad") == [update.grad.name] and shard.sparse:
+            self.sparse.append(f"{shard.merged}:{shard.name}")
+        if plan.merges:
+            block.append(make("sum", {"X": plan.trainers_of(shard.merged)}, {"Out": [shard.merged]}))
+            mean = {"scale": 1.0 / plan.cluster.trainers}
+            block.append(make("scale", {"X": [shard.merged]}, {"Out": [shard.merged]}, mean))
+        for op in update.ops:
+            self._append(block, op, shard, update)
+
+    def _append(self, block: Block, op: Operator, shard: Shard, update: Update) -> None:
+        """One operator of an update, with its variables cut to the slice."""
+        plan = self.plan
+        names = {update.param.name: shard.name, update.grad.name: shard.merged}
+        for name in (*op.input_arg_names, *op.output_arg_names):
+            if name not in names:
+                names[name] = self._carry(name, shard, update)
+        cut = op.replaced(inputs=_through(op.inputs, names), outputs=_through(op.outputs, names))
+        roles = tuple(plan.on_trainer(shard) if self._renamed(n, shard) else n for n in op.role_var)
+        cut = cut.with_attrs(op_role_var=roles)
+        if plan.modes.dc_asgd and is_optimizer(op):
+            grad = compensate(block, plan, shard, cut.input("Grad")[0], self.temporaries)
+            cut = cut.replaced(inputs={**cut.inputs, "Grad": (grad,)})
+        block.append(cut)
+
+    def _renamed(self, name: str, shard: Shard) -> bool:
+        """Whether the trainer's program calls this gradient by its own number."""
+        return name == shard.grad and shard.parts == 1
+
+    def _carry(self, name: str, shard: Shard, update: Update) -> str:
+        """Declare a variable of an update; what has the parameter's shape takes the slice's."""
+        var: Variable = self.source.var(name)
+        own = name in update.own
+        new = self.names[shard.name, name] if own else name
+        if not self.home.has_var(new):
+            shape = shard.shape if own and var.shape == update.param.shape else None
+            declare(self.home, var, new, shape=shape, persistable=True)
+        return new
+
+
+def _through(slots: Mapping[str, tuple[str, ...]], names: dict[str, str]) -> dict[str, list[str]]:
+    return {slot: [names[n] for n in args] for slot, args in slots.items()}
+
+
+def serve(
+    inputs: list[str],
+    blocks: list[int],
+    grad_blocks: list[str],
+    sparse: list[str],
+    plan: Plan,
+    endpoint: str,
+    threads: ServerRuntimeConfig,
+    extra: dict[str, object],
+) -> Operator:
+    """The operator that a server runs until all trainers are done."""
+    attrs = {
+        "optimize_blocks": [BlockRef(i) for i in blocks],
+        "endpoint": endpoint,
+        "Fanin": plan.cluster.trainers,
+        "distributed_mode": int(plan.modes.server),
+        "grad_to_block_id": grad_blocks,
+        "sparse_grad_to_param": sparse,
+        "rpc_get_thread_num": threads.get,
+        "rpc_send_thread_num": threads.send,
+        "rpc_prefetch_thread_num": threads.prefetch,
+        **extra,
+    }
+    return make("listen_and_serv", {"X": inputs}, {}, attrs)
