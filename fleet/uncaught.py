@@ -37,7 +37,8 @@ def install() -> None:
         elif isinstance(error, BiremeError):
             print(f"bireme: {kind.__name__}: {error}", file=sys.stderr, flush=True)
         else:
-            previous(kind, error, _from_script(trace))
+            mine = _from_script(trace)
+            previous(kind, error.with_traceback(mine), mine)
             return
         raise SystemExit(exit_code(error))  # the interpreter exits with it after this hook
 
