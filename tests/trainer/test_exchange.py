@@ -246,5 +246,5 @@ def test_a_server_that_is_gone_is_named_with_the_step() -> None:
             link.exchange({"s0": ("w",)})
         faults.rate = 1.0
         link.push("s0", "w@GRAD", np.ones(4, np.float32))
-        with pytest.raises(PeerLost, match="server s0 is lost.* at step 2"):
+        with pytest.raises(PeerLost, match=r"server s0 is lost.* at step 2"):
             link.exchange({"s0": ("w",)})
