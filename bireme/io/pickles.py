@@ -22,8 +22,8 @@ def load_arrays(data: bytes, encoding: str) -> Any:
     """The object in a pickle; `encoding` is how strings of Python 2 are read.
 
     Raises:
-        pickle.UnpicklingError: it asks for anything but containers and arrays. Damaged data may raise
-            any error.
+        pickle.UnpicklingError: it asks for more than containers and arrays. Damaged data may
+            raise any error.
     """
     return _ArraysOnly(io.BytesIO(data), encoding=encoding).load()
 

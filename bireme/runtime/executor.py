@@ -26,6 +26,7 @@ from .plan import BoundPlan, Observer, Plan, Unit
 from .random import Clock
 from .scope import Scope, global_scope
 from .steps import Frame, Step
+from .training import FetchHandler, over_dataset
 from .values import LoDTensor
 
 __all__ = ["Executor"]
@@ -100,8 +101,39 @@ class Executor:
         program = program or default_main_program()
         if feed is not None and not isinstance(feed, Mapping):
             raise FeedError(f"feed is a {type(feed).__name__}", hint="feed a dict: {'x': array}")
-        env, plan = self._run(program, feed or {}, fetch_list, scope, prune=use_prune)
+        feed = feed or _from_loaders(program)
+        env, plan = self._run(program, feed, fetch_list, scope, prune=use_prune)
         return _fetched(env, plan, return_numpy=return_numpy)
+
+    def train_from_dataset(
+        self,
+        program: Program | None = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Any = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
+        """Run `program` once for every batch of `dataset`; see `training.over_dataset`.
+
+        `thread` is how many files are parsed at the same time (0: what the dataset says).
+        """
+        over_dataset(
+            self,
+            program,
+            dataset,
+            scope=scope,
+            thread=thread,
+            fetch_list=fetch_list,
+            fetch_info=fetch_info,
+            print_period=print_period,
+            fetch_handler=fetch_handler,
+        )
+
+    infer_from_dataset = train_from_dataset
 
     def prepare(self, program: Program, block_idx: int, scope: Scope) -> Callable[[], None]:
         """A block compiled for a scope: each call runs it, with all values in that scope."""
@@ -247,6 +279,14 @@ def _written_by_effects(plan: Plan) -> set[str]:
             if var is not None and var.persistable:
                 found.add(name)
     return found
+
+
+def _from_loaders(program: Program) -> dict[str, Any]:
+    """The next feed of the started loaders of a program (see `bireme.reader.dataloader`)."""
+    feed: dict[str, Any] = {}
+    for loader in program.__dict__.get("_loaders", ()):
+        feed.update(loader.next())
+    return feed
 
 
 def _fetched(env: Env, plan: Plan, *, return_numpy: bool) -> list[Any]:

@@ -1,0 +1,87 @@
+"""Training over a dataset: one run per batch, with a line of figures now and then.
+
+Threads of the dataset parse files ahead; the steps run one after the other in the order of the
+data, so that a run gives the same losses as feeding by hand.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bireme.errors import InvalidArgument
+from bireme.ir import Program, Variable
+
+from .scope import Scope
+
+if TYPE_CHECKING:
+    from .executor import Executor
+
+__all__ = ["FetchHandler", "over_dataset"]
+
+
+class FetchHandler:
+    """Called every `period_secs` with the newest values of `var_dict`: derive and override
+    `handler`.
+    """
+
+    def __init__(
+        self, var_dict: dict[str, Variable] | None = None, period_secs: float = 60
+    ) -> None:
+        self.var_dict = dict(var_dict or {})
+        self.period_secs = period_secs
+
+    def handler(self, res_dict: dict[str, Any]) -> None:
+        """Print the values by the names of `var_dict`."""
+        for name, value in res_dict.items():
+            print(f"{name}: {np.asarray(value)}")
+
+    @staticmethod
+    def help() -> None:
+        print("class Mine(FetchHandler): def handler(self, res_dict): print(res_dict['loss'])")
+
+
+def over_dataset(
+    executor: "Executor",
+    program: Program | None,
+    dataset: Any,
+    *,
+    scope: Scope | None,
+    thread: int,
+    fetch_list: Sequence[Variable | str] | None,
+    fetch_info: Sequence[str] | None,
+    print_period: int,
+    fetch_handler: FetchHandler | None,
+) -> None:
+    """Run `program` once for every batch of `dataset`.
+
+    Raises:
+        InvalidArgument: there is no dataset, or `fetch_info` has not one label per fetch.
+    """
+    if dataset is None:
+        raise InvalidArgument("dataset is missing", hint="make one with fluid.DatasetFactory()")
+    if thread:
+        dataset.set_thread(thread)
+    fetches = list(fetch_list or [])
+    labels = list(fetch_info or [v if isinstance(v, str) else v.name for v in fetches])
+    if len(labels) != len(fetches):
+        raise InvalidArgument(f"{len(fetches)} fetches but {len(labels)} labels in fetch_info")
+    watched = list(fetch_handler.var_dict.values()) if fetch_handler else []
+    due = time.monotonic() + (fetch_handler.period_secs if fetch_handler else 0)
+    feeds = dataset.feeds()
+    try:
+        for number, feed in enumerate(feeds, 1):
+            values = executor.run(program, feed, [*fetches, *watched], scope=scope)
+            if fetches and number % print_period == 0:
+                print(f"batch {number}: " + _figures(labels, values))
+            if fetch_handler is not None and time.monotonic() >= due:
+                found = zip(fetch_handler.var_dict, values[len(fetches) :], strict=True)
+                fetch_handler.handler(dict(found))
+                due = time.monotonic() + fetch_handler.period_secs
+    finally:
+        feeds.close()
+
+
+def _figures(labels: Sequence[str], values: Sequence[Any]) -> str:
+    return ", ".join(f"{n} {np.asarray(v)}" for n, v in zip(labels, values, strict=False))
