@@ -36,6 +36,15 @@ class Edited(Generic[T]):
         obj.block.program.touch()
 
 
+class LodLevel(Edited[int]):
+    """The depth of a variable's sequence structure; selected rows have none, as in Fluid."""
+
+    def __get__(self, obj: Any, owner: type) -> Any:
+        if obj is not None and obj.__dict__["_type"] == VarType.SELECTED_ROWS:
+            return None
+        return super().__get__(obj, owner)
+
+
 class Variable:
     """A named value of a block.
 
@@ -46,7 +55,7 @@ class Variable:
     shape = Edited[tuple[int, ...]]()
     dtype = Edited[VarType | None]()
     type = Edited[VarType]()
-    lod_level = Edited[int]()
+    lod_level = LodLevel()
     persistable = Edited[bool]()
     stop_gradient = Edited[bool]()
     is_data = Edited[bool]()

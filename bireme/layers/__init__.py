@@ -8,4 +8,5 @@ from .metric_op import *
 from .nn import *
 from .ops import *
 from .reduction import *
+from .sparse import *
 from .tensor import *

@@ -9,7 +9,7 @@ from bireme.runtime.values import SelectedRows
 
 from .shapes import each_as
 from .table import op, selected_rows
-from .tiles import copied, dense, targets, tiles, unique_rows
+from .tiles import copied, dense, searched, targets, tiles, unique_rows
 
 _MOMENT = {"ParamOut": "Param", "MomentOut": "Moment"}
 
@@ -184,7 +184,7 @@ def rmsprop_rows(
     centered: bool,
     out: Any = None,
 ) -> tuple[Array, ...]:
-    whole = dense(xp, Grad, Param)
+    whole = dense(xp, searched(xp, Grad), Param)
     state = (Moment, MeanSquare, MeanGrad)
     return rmsprop(xp, Param, whole, *state, LearningRate, decay, epsilon, momentum, centered, out)
 

@@ -14,7 +14,7 @@ from bireme.runtime.values import SelectedRows
 
 from .shapes import each_as
 from .table import op, selected_rows
-from .tiles import copied, dense, targets, tiles, unique_rows
+from .tiles import copied, dense, searched, targets, tiles, unique_rows
 
 _PARAM = each_as(ParamOut="Param")
 _VELOCITY = each_as(ParamOut="Param", VelocityOut="Velocity")
@@ -81,7 +81,7 @@ def momentum_rows(
     use_nesterov: bool,
     out: Any = None,
 ) -> tuple[Array, Array]:
-    whole = dense(xp, Grad, Param)
+    whole = dense(xp, searched(xp, Grad), Param)
     return momentum(xp, Param, whole, Velocity, LearningRate, mu, use_nesterov, out)
 
 

@@ -87,3 +87,26 @@ def dense(xp: Any, grad: SelectedRows, like: Array) -> Array:
     rows, value = unique_rows(xp, grad)
     whole[rows] = value.reshape(len(rows), *like.shape[1:])
     return whole
+
+
+def searched(xp: Any, grad: SelectedRows) -> SelectedRows:
+    """What Fluid's momentum and RMSProp see of a gradient.
+
+    They look every row of the table up in the gradient's rows by bisection. Rows that repeat are
+    merged first, which sorts them; rows that do not stay in the order of the batch, and bisection
+    misses some. Those learn nothing in this step: known, and kept, since every curve recorded
+    with Fluid shows it.
+    """
+    rows = grad.rows
+    unique = xp.unique(rows)
+    if len(unique) < len(rows) or bool((unique == rows).all()):
+        return grad
+    low, high = xp.zeros_like(rows), xp.full_like(rows, len(rows) - 1)
+    found = xp.zeros(len(rows), dtype=bool)
+    while bool((low <= high).any()):
+        middle = xp.clip((low + high) // 2, 0, len(rows) - 1)
+        seen, open_ = rows[middle], (low <= high) & ~found
+        found |= open_ & (seen == rows)
+        low = xp.where(open_ & (seen < rows), middle + 1, low)
+        high = xp.where(open_ & (seen > rows), middle - 1, xp.where(found, low - 1, high))
+    return SelectedRows(rows[found], grad.value[found], grad.height)

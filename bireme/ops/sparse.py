@@ -1,0 +1,166 @@
+"""Operators on selected rows: look-ups in tables, their gradients, and the sparse forms of common
+operators.
+
+A gradient of a table names only the rows that were read. `merge_selected_rows` makes them unique;
+operators whose result depends on the size of a row's gradient merge first.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from bireme.errors import InvalidArgument
+from bireme.ir import VarType
+from bireme.runtime.arrays import Array
+from bireme.runtime.values import SelectedRows
+
+from . import elementwise, fill, reduce, unary  # noqa: F401  rows that get a sparse form here
+from .shapes import same_as
+from .table import GradOp, Infer, op, selected_rows
+from .tiles import merge_rows, unique_rows
+
+_TABLE = GradOp(uses=("W", "Ids"), wrt=("W",))
+
+
+# -- look-ups ----------------------------------------------------------------------------------
+def _looked_up(ctx: Infer) -> None:
+    """A row of the table in place of each id; ids of `lookup_table` end in a dimension of 1."""
+    table, ids = ctx.x("W"), ctx.x("Ids")
+    shape = ids.shape
+    if ctx.op.type == "lookup_table":
+        if shape[-1:] != (1,):
+            raise InvalidArgument(
+                f"lookup_table: ids of shape {list(shape)} must end in a dimension of 1",
+                hint="bireme.embedding takes ids without it",
+            )
+        shape = shape[:-1]
+    ctx.set("Out", (*shape, table.shape[-1]), table.dtype, lod_level=ids.lod_level)
+
+
+def _table_gradient(ctx: Infer) -> None:
+    sparse = ctx.op.attrs.get("is_sparse")
+    ctx.set("W@GRAD", like=ctx.x("W"), type=VarType.SELECTED_ROWS if sparse else None)
+
+
+@op("lookup_table", infer=_looked_up, grad=_TABLE, lod="Ids")
+def lookup_table(xp: Any, W: Array, Ids: Array, padding_idx: int) -> Array:
+    return _rows_of(xp, W, Ids.reshape(Ids.shape[:-1]), padding_idx)
+
+
+@op("lookup_table_v2", infer=_looked_up, grad=_TABLE, lod="Ids")
+def lookup_table_v2(xp: Any, W: Array, Ids: Array, padding_idx: int) -> Array:
+    return _rows_of(xp, W, Ids, padding_idx)
+
+
+def _rows_of(xp: Any, table: Array, ids: Array, padding: int) -> Array:
+    if xp is np and ids.size:
+        _check(ids, len(table), padding)
+    rows = xp.take(table, ids, axis=0)
+    if padding >= 0:
+        rows[ids == padding] = 0
+    return rows
+
+
+def _check(ids: Array, height: int, padding: int) -> None:
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= height:
+        raise InvalidArgument(
+            f"id {low if low < 0 else high} is not in a table of {height} rows",
+            hint="ids run from 0 to rows - 1: check the data, or make the table taller",
+        )
+
+
+@op("lookup_table_grad", infer=_table_gradient, lod=None)
+def lookup_table_grad(
+    xp: Any, W: Array, Ids: Array, dOut: Array, is_sparse: bool, padding_idx: int
+) -> Any:
+    """Rows of the gradient as they were read, or the whole table's; padding learns nothing."""
+    ids, value = Ids.reshape(-1), dOut.reshape(-1, W.shape[-1])
+    if padding_idx >= 0:
+        used = ids != padding_idx
+        ids, value = ids[used], value[used]
+    if is_sparse:
+        return SelectedRows(ids, value, len(W))
+    whole = xp.zeros_like(W)
+    if len(ids):
+        rows, total = merge_rows(xp, ids, value)
+        whole[rows] = total
+    return whole
+
+
+op("lookup_table_v2_grad", infer=_table_gradient, lod=None)(lookup_table_grad)
+
+
+# -- between rows and tensors ------------------------------------------------------------------
+def _as_tensor(ctx: Infer) -> None:
+    ctx.set("Out", like=ctx.x(), lod_level=0, type=VarType.LOD_TENSOR)
+
+
+@op("merge_selected_rows", infer=same_as("X"), lod=None)
+def merge_selected_rows(xp: Any, X: SelectedRows) -> SelectedRows:
+    return SelectedRows(*unique_rows(xp, X), X.height)
+
+
+@op("get_tensor_from_selected_rows", infer=_as_tensor, lod=None)
+def get_tensor_from_selected_rows(xp: Any, X: SelectedRows) -> Array:
+    """The values alone, one line per selected row."""
+    return X.value.copy()
+
+
+# -- sparse forms of common operators ----------------------------------------------------------
+@selected_rows("scale", "X")
+def scale_rows(
+    xp: Any,
+    X: SelectedRows,
+    ScaleTensor: Array,
+    scale: float,
+    bias: float,
+    bias_after_scale: bool,
+) -> SelectedRows:
+    value = unary.scale(xp, X.value, ScaleTensor, scale, bias, bias_after_scale)
+    return SelectedRows(X.rows, value, X.height)
+
+
+@selected_rows("clip", "X")
+def clip_rows(
+    xp: Any, X: SelectedRows, Min: Array, Max: Array, min: float, max: float
+) -> SelectedRows:
+    rows, value = unique_rows(xp, X)
+    return SelectedRows(rows, unary.clip(xp, value, Min, Max, min, max), X.height)
+
+
+@selected_rows("clip_by_norm", "X")
+def clip_by_norm_rows(xp: Any, X: SelectedRows, max_norm: float) -> SelectedRows:
+    rows, value = unique_rows(xp, X)
+    return SelectedRows(rows, reduce.clip_by_norm(xp, value, max_norm), X.height)
+
+
+@selected_rows("elementwise_mul", "X")
+def multiply_rows(xp: Any, X: SelectedRows, Y: Array) -> SelectedRows:
+    """Every row times one number."""
+    return SelectedRows(X.rows, X.value * _number(Y, "elementwise_mul"), X.height)
+
+
+@selected_rows("elementwise_div", "X")
+def divide_rows(xp: Any, X: SelectedRows, Y: Array) -> SelectedRows:
+    """Every row over one number."""
+    return SelectedRows(X.rows, X.value / _number(Y, "elementwise_div"), X.height)
+
+
+@selected_rows("assign", "X")
+def assign_rows(xp: Any, X: SelectedRows) -> SelectedRows:
+    return SelectedRows(X.rows.copy(), X.value.copy(), X.height)
+
+
+@selected_rows("fill_zeros_like", "X")
+def no_rows(xp: Any, X: SelectedRows) -> SelectedRows:
+    return SelectedRows(X.rows[:0], X.value[:0], X.height)
+
+
+def _number(y: Array, type_: str) -> Array:
+    if y.size != 1:
+        raise InvalidArgument(
+            f"{type_}: selected rows take one number beside them, got shape {list(y.shape)}",
+            hint="layers.get_tensor_from_selected_rows gives a tensor",
+        )
+    return y.reshape(())
