@@ -97,9 +97,11 @@ def main(options):
     t = distribute(role, mode)
     if role.is_server:
         return serve(t, role.endpoint)
-    program = t.get_trainer_program() if t else fluid.default_main_program()
-    if t and t.plan and role.is_first:
-        print(t.plan, flush=True)
+    program = fluid.default_main_program()
+    if t and mode == "pserver":
+        program = t.get_trainer_program()
+        if role.is_first:
+            print(t.plan, flush=True)
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
     curve = train(exe, program, [loss, accuracy], training, options, role)
