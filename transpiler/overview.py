@@ -96,13 +96,14 @@ def _param(survey: Survey, remote: bool, shard: Shard) -> VarDistributed:
 
 
 def _state(survey: Survey, plan: Plan, endpoint: str) -> Iterator[VarDistributed]:
-    names = state_names(survey, shards_in_order(survey, plan, endpoint))
+    shards = shards_in_order(survey, plan, endpoint)
+    names = state_names(survey, shards)
     block = survey.program.global_block()
-    for shard in plan.owned(endpoint):
+    for shard in shards:
         update = survey.by_param[shard.param]
         for name in update.state:
             var = block.var(name)
-            sliced = shard.parts > 1 and var.shape == update.param.shape
+            sliced = shard.parts > 1 and update.cut(var)
             yield _entry(var, names[shard.name, name], shard, "Optimizer", sliced=sliced)
 
 

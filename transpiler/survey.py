@@ -38,6 +38,13 @@ class Update:
         names = {n for op in self.ops for n in (*op.input_arg_names, *op.output_arg_names)}
         return frozenset(names - rates - {self.param.name, self.grad.name})
 
+    def cut(self, var: Variable) -> bool:
+        """Whether a variable of this update is cut with the parameter; what the optimizer leaves alone is not."""
+        idle = self.optimizer.type == "rmsprop" and not self.optimizer.attrs.get("centered")
+        if idle and var.name in self.optimizer.input("MeanGrad"):
+            return False
+        return var.name in self.own and var.shape == self.param.shape
+
     @property
     def state(self) -> tuple[str, ...]:
         """The optimizer's own variables, in slot order."""

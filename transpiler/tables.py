@@ -41,7 +41,7 @@ def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> lis
         declare(block, block.var(ids[0]), name)
     for name in given:
         declare(block, block.var(outs[0]), name)
-    where = {"epmap": list(plan.cluster.endpoints), "trainer_id": plan.cluster.trainer_id}
+    where = {"epmap": list(plan.cluster.endpoints)}
     return [
         make("split_ids", {"Ids": ids}, {"Out": asked}),
         make("prefetch", {"X": asked}, {"Out": given}, where),
@@ -128,7 +128,7 @@ def _update(
         for name in (*renamed.input_arg_names, *renamed.output_arg_names):
             if not home.has_var(name):
                 var = source.var(name)
-                own = var.shape == update.param.shape
+                own = update.cut(var)
                 declare(home, var, shape=local if own else None, persistable=True)
                 found.state += [f"{table.param}:{name}"] if own else []
     return grad

@@ -160,7 +160,7 @@ def to_local_sgd(program: Program, ranks: Ranks) -> Program:
     updated = [(i, p) for i, p in updated if not getattr(block.var(p), "is_distributed", False)]
     after: dict[int, list[Operator]] = {}
     for position, param in reversed(updated):
-        declare(block, block.var(param), snapshot(param), persistable=True)
+        _declare_snapshot(block, param)
         after[position] = [_moved(param), *_all_reduce([param], role, next_ring)]
     _weave(block, after, [])
     for ring in range(ranks.rings) if updated else ():
@@ -169,6 +169,16 @@ def to_local_sgd(program: Program, ranks: Ranks) -> Program:
         for op in (_scale(param, ranks, role), _moved(param), _remember(param)):
             block.append(op)
     return made
+
+
+def _declare_snapshot(block: Block, param: str) -> None:
+    """Declared as the original declares it: without an element type, which the subtraction hands to the parameter.
+
+    Values keep the types they have: those of parameters are decided when they are initialised.
+    """
+    var = block.var(param)
+    declare(block, var, snapshot(param), persistable=True).dtype = VarType.BOOL
+    var.dtype = VarType.BOOL
 
 
 def _moved(param: str) -> Operator:

@@ -1,5 +1,7 @@
 """Geo-SGD: every trainer keeps its optimizer and trains on its own; servers add up how far parameters have moved."""
 
+from collections.abc import Container
+
 from bireme.errors import UnsupportedError
 from bireme.ir import Block, Program, Variable, VarType
 
@@ -54,16 +56,29 @@ def geo_trainer(survey: Survey, plan: Plan) -> Program:
             for shard in placement.shards:
                 _declare_delta(block, block.var(shard.name), shard.param in sparse)
         _declare_delta(block, block.var(placement.param), placement.param in sparse)
-    touched = []
     for lookup in survey.lookups:
-        home = program.block(lookup.block)
         if lookup.table in sparse:
-            home.put(lookup.position, lookup.op.with_attrs(remote_prefetch=False))
-            touched.append((lookup.op.input("Ids")[0], lookup.table))
+            local = lookup.op.with_attrs(remote_prefetch=False)
+            program.block(lookup.block).put(lookup.position, local)
+    touched = _touched(block, sparse)
     done = declare_control(block, next(control_names()))
     attrs = {"send_varnames": [table for _, table in touched]}
     block.append(make("send", {"X": [ids for ids, _ in touched]}, {"Out": [done]}, attrs))
     return program
+
+
+def _touched(block: Block, sparse: Container[str]) -> list[tuple[str, str]]:
+    """Ids and the tables they touch, as look-ups and their gradients name them; a pair is not noted twice running."""
+    found: list[tuple[str, str]] = []
+    last: dict[str, str] = {}
+    for op in block.ops:
+        if not op.attrs.get("is_sparse") or not op.input("Ids"):
+            continue
+        ids, table = op.input("Ids")[0], op.input("W")[0]
+        if table in sparse and last.get(ids) != table:
+            found.append((ids, table))
+            last[ids] = table
+    return found
 
 
 def geo_startup(survey: Survey, plan: Plan) -> Program:

@@ -186,7 +186,7 @@ class _Server:
         own = name in update.own
         new = self.names[shard.name, name] if own else name
         if not self.home.has_var(new):
-            shape = shard.shape if own and var.shape == update.param.shape else None
+            shape = shard.shape if update.cut(var) else None
             declare(self.home, var, new, shape=shape, persistable=True)
         return new
 

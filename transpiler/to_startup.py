@@ -12,7 +12,7 @@ from bireme.ir import Block, Operator, OpRole, Program
 
 from .build import declare, declare_control, make
 from .delay import take_snapshots
-from .names import control_names
+from .names import COUNTER, control_names
 from .plan import Plan
 from .schedule import start_counters
 from .survey import Survey
@@ -92,13 +92,14 @@ class _ServerStartup:
         for var in self.server.vars.values():
             declare(self.block, var, persistable=True)
         cut = self._slices()
-        for name in self.server.vars.keys() - cut.keys():
-            self._copy(self.survey.initialisers.get(name, ()), {})
+        for name in self.server.vars:
+            if name not in cut:
+                self._copy(self.survey.initialisers.get(name, ()), {})
         for name, (origin, part, whole) in cut.items():
             self._cut(name, origin, part, whole)
         self.found.sort(key=lambda pair: pair[0])
         self.block.set_ops([op for _, op in self.found])
-        if self.survey.counter and not plan.modes.sync:
+        if self.block.has_var(COUNTER) and not plan.modes.sync:
             start_counters(self.program, plan.cluster.trainers)
         for shard in plan.owned(self.endpoint) if plan.modes.dc_asgd else ():
             take_snapshots(self.program, plan, shard)

@@ -11,18 +11,25 @@ DTYPES = {
     "int64": VarType.INT64,
     "int32": VarType.INT32,
     "bool": VarType.BOOL,
+    "uint8": VarType.UINT8,
 }
 Recorded = dict[str, Any]
 
 
 def program_of(recorded: Recorded) -> Program:
-    """The bireme program that a recorded one describes."""
+    """The bireme program that a recorded one describes.
+
+    Variables were recorded by name; those that operators initialise are declared in the order of their creation,
+    which is the reverse of the operators' order (initialisers are prepended).
+    """
     program = Program()
     program.random_seed = recorded["random_seed"]
     for entry in recorded["blocks"][1:]:
         program.add_block(entry["parent"])
     for entry, block in zip(recorded["blocks"], program.blocks, strict=True):
-        for var in entry["vars"]:
+        written = [n for op in reversed(entry["ops"]) for names in op["outputs"].values() for n in names]
+        created = {name: i for i, name in reversed(list(enumerate(written)))}
+        for var in sorted(entry["vars"], key=lambda v: created.get(v["name"], -1)):
             _declare(block, var)
         for op in entry["ops"]:
             block.append(_operator(op))
