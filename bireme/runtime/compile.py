@@ -102,7 +102,7 @@ def _plan(
 def _carries_lod(block: Block) -> bool:
     """Whether any variable or kernel of the program asks for LoD."""
     program = block.program
-    if any(var.lod_level > 0 for b in program.blocks for var in b.vars.values()):
+    if any((var.lod_level or 0) > 0 for b in program.blocks for var in b.vars.values()):
         return True
     kinds = {op.type for b in program.blocks for op in b.ops if op.type in ROWS}
     return any(takes_lod(ROWS[kind]) for kind in kinds)
