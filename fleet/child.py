@@ -108,5 +108,11 @@ class Child:
             file.seek(max(0, os.path.getsize(self.log) - 200 * lines))
             return file.read().decode(errors="replace").splitlines()[-lines:]
 
+    def last_word(self) -> str:
+        """What it said last: its error message if it ended with one, otherwise its last line."""
+        lines = self.tail(6)
+        errors = [line for line in lines if line.startswith("bireme: ")]
+        return (errors or lines or [""])[-1].removeprefix("bireme: ")
+
     def close(self) -> None:
         os.close(self.reports)

@@ -19,7 +19,6 @@ from .ports import Reservation
 __all__ = ["Watch", "run_job"]
 
 TICK = 0.2
-LAST_WORDS = 1.0  # seconds that the others get to say whom they miss
 TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
@@ -120,7 +119,7 @@ class Watch:
         """SIGTERM to who still runs, SIGKILL to who then still runs; a second signal hurries."""
         self._ending = True
         if self.failed and not self.stopped:
-            self._wait(LAST_WORDS)
+            self._wait(self.grace)  # they notice by themselves, and say whom they miss
         late = [child for child in self.children if child.running]
         if late and not self.failed and not self.stopped:
             names = ", ".join(str(child.seat) for child in late)
@@ -148,6 +147,11 @@ class Watch:
             f"{child.seat} failed with exit code {child.exit_code}; the others were ended.",
             f"the end of {child.log}:",
             *(f"  | {line}" for line in child.tail()),
+            *(
+                f"{c.seat}: {word}"
+                for c in self.children
+                if c is not child and (word := c.last_word())
+            ),
         )
         return child.exit_code or 1
 

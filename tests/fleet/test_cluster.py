@@ -92,13 +92,15 @@ def test_the_first_failure_gives_the_exit_code_and_shows_its_log(launch: Launch)
         if index == 1:
             print("something broke")
             sys.exit(7)
+        print("still here")
         time.sleep(60)
     """
     began = time.monotonic()
-    code, out = finish(launch(body))
+    code, out = finish(launch(body, "--grace", "0.5"))
     assert code == 7
     assert "trainer 1 failed with exit code 7" in out
     assert "  | something broke" in out
+    assert "trainer 0: still here" in out
     assert time.monotonic() - began < 30
 
 
@@ -109,7 +111,7 @@ def test_a_killed_child_is_named_with_its_signal(launch: Launch) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)
     """
-    code, out = finish(launch(body, "--servers", "1"))
+    code, out = finish(launch(body, "--servers", "1", "--grace", "0.5"))
     assert code == 128 + signal.SIGKILL
     assert "server 0 failed with exit code 137" in out
 
