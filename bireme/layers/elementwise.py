@@ -30,6 +30,7 @@ __all__ = [
     "not_equal",
 ]
 
+
 Binary = Callable[..., Variable]
 
 

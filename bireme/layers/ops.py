@@ -51,6 +51,7 @@ __all__ = [
     "thresholded_relu",
 ]
 
+
 abs = unary("abs", "|x|")
 acos = unary("acos", "The arc cosine of x")
 asin = unary("asin", "The arc sine of x")

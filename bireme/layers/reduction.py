@@ -22,6 +22,7 @@ __all__ = [
     "sums",
 ]
 
+
 Reduction = Callable[..., Variable]
 
 

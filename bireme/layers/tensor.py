@@ -28,6 +28,7 @@ __all__ = [
     "zeros_like",
 ]
 
+
 Sizes = Sequence[Any] | Variable
 
 

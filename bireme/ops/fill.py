@@ -8,7 +8,7 @@ from bireme.ir import Block, Operator, VarType, grad_name, numpy_name
 from bireme.runtime.arrays import Array, to_host
 
 from .shapes import same_as
-from .table import Infer, OpSpec, op
+from .table import Infer, OpSpec, no_gradient, op
 
 
 def numbers(tensor: Array) -> list[int]:
@@ -95,18 +95,18 @@ def _like_rule(ctx: Infer) -> None:
     ctx.set("Out", like=ctx.x("X"), dtype=chosen)
 
 
-@op("fill_any_like", infer=_like_rule)
+@op("fill_any_like", infer=_like_rule, grad=no_gradient)
 def fill_any_like(xp: Array, X: Array, dtype: int, value: float) -> Array:
     kind = X.dtype if dtype < 0 else numpy_name(VarType(dtype))
     return xp.full(X.shape, value, dtype=kind)
 
 
-@op("fill_zeros_like", infer=same_as("X"))
+@op("fill_zeros_like", infer=same_as("X"), grad=no_gradient)
 def fill_zeros_like(xp: Array, X: Array) -> Array:
     return xp.zeros(X.shape, dtype=X.dtype)
 
 
-@op("fill_zeros_like2", infer=_like_rule)
+@op("fill_zeros_like2", infer=_like_rule, grad=no_gradient)
 def fill_zeros_like2(xp: Array, X: Array, dtype: int) -> Array:
     return xp.zeros(X.shape, dtype=numpy_name(VarType(dtype)))
 

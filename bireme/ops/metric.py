@@ -5,7 +5,7 @@ from bireme.ir import VarType
 from bireme.runtime.arrays import Array
 
 from .fill import numbers
-from .table import GradOp, Infer, op
+from .table import GradOp, Infer, no_gradient, op
 
 
 # -- top_k and accuracy ------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def _accuracy_rule(ctx: Infer) -> None:
     ctx.set("Total", (1,), VarType.INT32, lod_level=0)
 
 
-@op("accuracy", infer=_accuracy_rule, returns="Accuracy Correct Total", lod=None)
+@op("accuracy", infer=_accuracy_rule, grad=no_gradient, returns="Accuracy Correct Total", lod=None)
 def accuracy(xp: Array, Indices: Array, Label: Array) -> tuple[Array, Array, Array]:
     hit = (Indices == Label.reshape(-1, 1)).any(1)
     correct = hit.sum(dtype=xp.int32).reshape(1)
@@ -65,6 +65,7 @@ def _auc_rule(ctx: Infer) -> None:
 @op(
     "auc",
     infer=_auc_rule,
+    grad=no_gradient,
     returns="AUC StatPosOut StatNegOut",
     lod=None,
     inplace={"StatPosOut": "StatPos", "StatNegOut": "StatNeg"},

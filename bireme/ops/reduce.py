@@ -8,7 +8,7 @@ from bireme.runtime.arrays import Array
 from bireme.runtime.values import SelectedRows
 
 from .shapes import same_as
-from .table import GradOp, Infer, OpSpec, op
+from .table import GradOp, Infer, OpSpec, no_gradient, op
 
 Dims = tuple[int, ...]
 
@@ -274,7 +274,7 @@ def norm_grad(xp: Array, X: Array, Norm: Array, dOut: Array, axis: int) -> Array
     return (dOut - X * (along / (Norm * Norm))) / Norm
 
 
-@op("clip_by_norm", infer=same_as("X"))
+@op("clip_by_norm", infer=same_as("X"), grad=no_gradient)
 def clip_by_norm(xp: Array, X: Array, max_norm: float) -> Array:
     flat = X.reshape(-1)
     size = xp.sqrt(xp.dot(flat, flat))

@@ -75,10 +75,11 @@ def picked(xp: Array, x: Array, index: Array) -> Array:
     return rows[xp.arange(len(rows)), index].reshape(*x.shape[:-1], 1)
 
 
-def put(xp: Array, x: Array, index: Array, values: Array) -> None:
-    """Set the element of each row of contiguous `x` at its index."""
+def put(xp: Array, x: Array, index: Array, values: Array) -> Array:
+    """`x` with the element of each row at its index set; `x` itself is used up."""
     rows = x.reshape(-1, x.shape[-1])
     rows[xp.arange(len(rows)), index] = values.reshape(-1)
+    return rows.reshape(x.shape)
 
 
 _LEAST = 1e-20
@@ -116,8 +117,7 @@ def cross_entropy_grad2(
     xp.negative(share, out=share)
     share[Label.reshape(share.shape) == ignore_index] = 0
     dx = xp.zeros(shape, dtype=dY.dtype)
-    put(xp, dx, index, share)
-    return dx
+    return put(xp, dx, index, share)
 
 
 @op("cross_entropy", infer=_classes_rule, grad=GradOp(uses=("X", "Label"), wrt=("X",)))
@@ -138,8 +138,7 @@ def cross_entropy_grad(
     share = -dY / picked(xp, X, index)
     share[Label.reshape(share.shape) == ignore_index] = 0
     dx = xp.zeros(X.shape, dtype=X.dtype)
-    put(xp, dx, index, share)
-    return dx
+    return put(xp, dx, index, share)
 
 
 # -- softmax and cross entropy in one ----------------------------------------------------------
@@ -197,10 +196,9 @@ def softmax_with_cross_entropy_grad(
     out = xp.multiply(Softmax, share, out=out)
     if axis in (-1, out.ndim - 1):
         index = classes_of(xp, Label, out.shape[-1], ignore_index)
-        put(xp, out, index, picked(xp, out, index) - share)
-        return out
+        return put(xp, out, index, picked(xp, out, index) - share)
     labels = xp.moveaxis(Label, axis, -1)
     index = classes_of(xp, labels, out.shape[axis], ignore_index)
     rows = xp.ascontiguousarray(xp.moveaxis(out, axis, -1))
-    put(xp, rows, index, picked(xp, rows, index) - xp.moveaxis(share, axis, -1))
+    rows = put(xp, rows, index, picked(xp, rows, index) - xp.moveaxis(share, axis, -1))
     return xp.moveaxis(rows, -1, axis)

@@ -125,6 +125,11 @@ class GradOp:
         return [OpSpec(self.type_of(row), inputs, outputs, op.attrs)]
 
 
+def no_gradient(op: Operator, block: Block) -> list[OpSpec]:
+    """The rule of operators through which no gradient flows, though they take and give floats."""
+    return []
+
+
 @dataclass(slots=True, eq=False)
 class Row:
     """Everything known about one operator type."""

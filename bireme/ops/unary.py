@@ -273,7 +273,13 @@ def _limits(x: Array, low: Array, high: Array, least: float, most: float) -> tup
     )
 
 
-@op("increment", infer=SAME, inplace=FIT)
+def _count_back(op: Operator, block: Block) -> list[OpSpec]:
+    """A loop's gradient runs its steps in reverse, and its counter must follow."""
+    outputs = {"Out": op.input("X")}
+    return [OpSpec("increment", {"X": op.output("Out")}, outputs, {"step": -op.attrs["step"]})]
+
+
+@op("increment", infer=SAME, grad=_count_back, inplace=FIT)
 def increment(xp: Array, X: Array, step: float, out: Array = None) -> Array:
     return xp.add(X, X.dtype.type(step), out=out)
 
