@@ -42,7 +42,7 @@ def main() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the endpoints.")
 @click.option("--start-port", default=0, help="First port; without it the kernel picks free ones.")
 @click.option("--grace", default=10.0, show_default=True,
-              help="Seconds to end unasked: after a failure, or after the last trainer.")  # fmt: skip
+              help="Seconds to end unasked after a failure or the last trainer.")  # fmt: skip
 @click.option("--gpus", default="", help="Devices, one for each trainer in turn: 0,1.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

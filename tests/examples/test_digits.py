@@ -5,9 +5,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import bireme as fluid
 from bireme.fleet.ports import Reservation
 
 from .conftest import EXAMPLES
@@ -70,6 +73,49 @@ def test_the_model_and_its_curve_are_saved(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "out" / "model").exists()
     assert list((tmp_path / "out").glob("curve.*"))
+
+
+def parameters(model: Path) -> dict[str, Any]:
+    """The saved values of a model, by name."""
+    exe = fluid.Executor(fluid.CPUPlace())
+    program, _, _ = fluid.io.load_inference_model(str(model), exe)
+    scope = fluid.global_scope()
+    return {p.name: np.array(scope.find_var(p.name).get_tensor()) for p in program.all_parameters()}
+
+
+@pytest.mark.parametrize("mode", ["pserver", "nccl2"])
+def test_a_cluster_computes_what_one_process_computes(tmp_path: Path, mode: str) -> None:
+    options = [SCRIPT, "--epochs", "2", "--save"]
+    alone = run(*options, "alone", folder=tmp_path)
+    together = run(*LAUNCH, "--mode", mode, *options, "together", folder=tmp_path)
+    assert alone.returncode == together.returncode == 0, together.stdout + together.stderr
+    expected, found = (parameters(tmp_path / name / "model") for name in ("alone", "together"))
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        scale = np.abs(value).max()
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5 * scale, err_msg=name)
+
+
+def test_four_processes_started_by_hand_are_a_cluster(tmp_path: Path) -> None:
+    with Reservation(2) as free:
+        servers = free.endpoints
+    shared = {"PADDLE_PSERVERS_IP_PORT_LIST": ",".join(servers), "PADDLE_TRAINERS_NUM": "2"}
+    roles = [{"TRAINING_ROLE": "PSERVER", "PADDLE_CURRENT_ENDPOINT": e} for e in servers]
+    roles += [{"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(i)} for i in range(2)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, "--epochs", "2"],
+            cwd=tmp_path,
+            env={**os.environ, **shared, **role},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for role in roles
+    ]
+    outputs = [process.communicate(timeout=60)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0, 0], outputs
+    assert result(outputs[2])[0] > 0.8
 
 
 def test_a_taken_port_is_a_message_with_code_2(tmp_path: Path) -> None:
