@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bireme.errors import FeedError
-from bireme.ir import Block, Operator, Variable
+from bireme.ir import Block, Operator, Variable, VarType
 
 from .arrays import Array, to_device
 from .places import Place
@@ -81,6 +81,8 @@ class _Target(NamedTuple):
 
 def feeder(var: Variable, place: Place) -> Feeder:
     """What checks and converts the values fed to one variable."""
+    if not _is_dense(var):
+        return lambda value: (value, ())
     shape = var.shape if var.is_data else None
     target = _Target(var.name, var.numpy_dtype, var.shape)
     dtype = np.dtype(var.numpy_dtype) if var.dtype is not None else None
@@ -103,6 +105,10 @@ def feeder(var: Variable, place: Place) -> Feeder:
         return to_device(array, place), lod
 
     return feed
+
+
+def _is_dense(var: Variable) -> bool:
+    return var.type in (VarType.LOD_TENSOR, VarType.FEED_MINIBATCH)
 
 
 def _taken_apart(var: _Target, value: Any) -> tuple[Array, Lod]:

@@ -72,8 +72,8 @@ def run(kind, steps=5, powers=None, each=None):
             exe.run(b.program, feeds(step), scope=scope)
             if each is not None:
                 each(scope, step)
-        (cache,) = exe._caches.values()
-        (entry,) = cache.entries.values()
+        (version,) = exe._planner._versions.values()
+        (entry,) = version.entries.values()
         sizes = [len(unit.ops) for unit in entry.plan.units]
     values = {name: np.array(scope.find_var(name).get_tensor()) for name in scope.local_var_names()}
     return values, sizes

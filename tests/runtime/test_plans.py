@@ -71,8 +71,8 @@ def test_constants_are_computed_once():
     with Executor(PLACE) as exe:
         feed = {"x": np.zeros(2, "float32")}
         assert exe.run(b.program, feed, ["y"], scope=Scope())[0].tolist() == [2, 2]
-        (cache,) = exe._caches.values()
-        (entry,) = cache.entries.values()
+        (version,) = exe._planner._versions.values()
+        (entry,) = version.entries.values()
     assert [unit.ops[0].type for unit in entry.plan.units] == ["elementwise_add"]
 
 
@@ -83,8 +83,8 @@ def test_what_nobody_needs_does_not_run():
     b.op("relu", "y", X=x)
     with Executor(PLACE) as exe:
         exe.run(b.program, {"x": np.zeros(2, "float32")}, ["y"], scope=Scope())
-        (cache,) = exe._caches.values()
-        (entry,) = cache.entries.values()
+        (version,) = exe._planner._versions.values()
+        (entry,) = version.entries.values()
     assert [unit.ops[0].type for unit in entry.plan.units] == ["relu"]
 
 

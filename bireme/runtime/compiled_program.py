@@ -1,0 +1,221 @@
+"""`CompiledProgram` and `ParallelExecutor`: a program with knobs, possibly as several replicas."""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bireme.errors import InvalidArgument, UnsupportedError
+from bireme.ir import Program, default_main_program
+
+from .feeding import fetch_names
+from .places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
+from .random import Clock
+from .replicas import Replicas
+from .scope import Scope, global_scope
+from .strategies import BuildStrategy, ExecutionStrategy
+from .values import LoDTensor, lengths_to_lod
+
+if TYPE_CHECKING:
+    from .executor import Executor
+
+__all__ = ["CompiledProgram", "ParallelExecutor"]
+
+
+class CompiledProgram:
+    """A program prepared for running; `with_data_parallel` makes replicas of it."""
+
+    def __init__(self, program_or_graph: Any, build_strategy: BuildStrategy | None = None) -> None:
+        if not isinstance(program_or_graph, Program):
+            raise InvalidArgument(
+                f"CompiledProgram takes a Program, not a {type(program_or_graph).__name__}",
+                hint="CompiledProgram(fluid.default_main_program())",
+            )
+        self._program = program_or_graph
+        self._build = build_strategy or BuildStrategy()
+        self._execution = ExecutionStrategy()
+        self._loss_name: str | None = None
+        self._places: list[Place] | None = None
+        self._replicas: Replicas | None = None
+        self._step = -1
+
+    def with_data_parallel(
+        self,
+        loss_name: str | None = None,
+        build_strategy: BuildStrategy | None = None,
+        exec_strategy: ExecutionStrategy | None = None,
+        share_vars_from: "CompiledProgram | None" = None,
+        places: Sequence[Place] | None = None,
+    ) -> "CompiledProgram":
+        """Run as replicas, one per place: by default `CPU_NUM` of them, or the selected devices.
+
+        A batch is shared out among them; parameters change as they would with the whole batch.
+
+        Raises:
+            InvalidArgument: the loss is not a variable of the program, or there is no place.
+        """
+        if self._places is not None:
+            raise UnsupportedError(
+                "with_data_parallel was called twice", hint="make another CompiledProgram"
+            )
+        name = getattr(loss_name, "name", loss_name)
+        if name is not None and name not in self._program.global_block().vars:
+            raise InvalidArgument(f"loss '{name}' is not a variable of the program")
+        self._loss_name = name
+        self._build = build_strategy or self._build
+        self._execution = exec_strategy or self._execution
+        self._places = _place_list(places)
+        return self
+
+    @property
+    def program(self) -> Program:
+        return self._program
+
+    # -- running, for the executor ---------------------------------------------------------
+    def run(
+        self,
+        executor: "Executor",
+        feed: Any,
+        fetch_list: Any,
+        scope: Scope,
+        return_numpy: bool = True,
+        return_merged: bool = True,
+    ) -> list[Any]:
+        """What `Executor.run` does with this program."""
+        places = self._places or [executor.place]
+        _check_devices(places)
+        for _ in range(max(self._execution.num_iteration_per_run, 1)):
+            results = self._run_once(executor, len(places), feed, fetch_list, scope)
+        if return_merged:
+            return [_merged(values, return_numpy=return_numpy) for values in results]
+        return [[_shown(v, return_numpy=return_numpy) for v in values] for values in results]
+
+    def _run_once(
+        self, executor: "Executor", count: int, feed: Any, fetch_list: Any, scope: Scope
+    ) -> list[list[Any]]:
+        if isinstance(feed, list | tuple) and count == 1 and len(feed) == 1:
+            feed = feed[0]
+        if count == 1:
+            values = executor.run(self._program, feed, fetch_list, scope=scope, return_numpy=False)
+            return [[value] for value in values]
+        if self._replicas is None or self._replicas.count != count:
+            self._replicas = Replicas(
+                self._program,
+                count,
+                self._execution.num_threads,
+                self._build.gradient_scale_strategy,
+            )
+            executor.closers.append(_closer(self._replicas))
+        fetches = fetch_names(self._program.global_block(), fetch_list)
+
+        def execute(
+            program: Program, given: Mapping[str, Any], names: Sequence[str], at: Scope, i: int
+        ) -> list[Any]:
+            clock = Clock(self._program._trainer_id * count + i, self._step)
+            return executor.values(program, given, names, at, clock)
+
+        self._step += 1
+        return self._replicas.run(execute, feed or {}, fetches, scope)
+
+
+def _closer(replicas: Replicas) -> Any:
+    known = weakref.ref(replicas)
+
+    def close() -> None:
+        alive = known()
+        if alive is not None:
+            alive.close()
+
+    return close
+
+
+def _place_list(places: Sequence[Place] | None) -> list[Place]:
+    if places is None:
+        return list(cpu_places())
+    if not places:
+        raise InvalidArgument("an empty list of places", hint="leave `places` out, or name one")
+    return list(places)
+
+
+def _check_devices(places: Sequence[Place]) -> None:
+    devices = [p for p in places if isinstance(p, CUDAPlace)]
+    if len(devices) > 1:
+        raise UnsupportedError(
+            f"{len(devices)} devices in one process",
+            hint="run one process per device: bireme launch --gpus 0,1 script.py",
+        )
+
+
+def _merged(values: list[Any], *, return_numpy: bool) -> Any:
+    """The replicas' values of one fetch, one below the other."""
+    if len(values) == 1:
+        return _shown(values[0], return_numpy=return_numpy)
+    arrays = [np.asarray(v) for v in values]
+    whole = np.concatenate([a.reshape(1) if a.ndim == 0 else a for a in arrays])
+    if return_numpy:
+        return whole
+    lengths: list[list[int]] = []
+    for value in values:
+        for i, level in enumerate(_lengths(value)):
+            lengths[i:i] = [] if i < len(lengths) else [[]]
+            lengths[i] += level
+    return LoDTensor(whole, lengths_to_lod(lengths))
+
+
+def _lengths(value: Any) -> list[list[int]]:
+    return value.recursive_sequence_lengths() if isinstance(value, LoDTensor) else []
+
+
+def _shown(value: Any, *, return_numpy: bool) -> Any:
+    return np.asarray(value) if return_numpy and hasattr(value, "__array__") else value
+
+
+class ParallelExecutor:
+    """An executor and a data-parallel program in one, as older scripts use it."""
+
+    def __init__(
+        self,
+        use_cuda: bool,
+        loss_name: str | None = None,
+        main_program: Program | None = None,
+        share_vars_from: "ParallelExecutor | None" = None,
+        exec_strategy: ExecutionStrategy | None = None,
+        build_strategy: BuildStrategy | None = None,
+        num_trainers: int = 1,
+        trainer_id: int = 0,
+        scope: Scope | None = None,
+    ) -> None:
+        from .executor import Executor
+
+        places: list[Place] = list(cuda_places() if use_cuda else cpu_places())
+        self._executor = Executor(places[0] if use_cuda else CPUPlace())
+        self._scope: Scope | None = scope
+        if scope is None and share_vars_from is not None:
+            self._scope = share_vars_from._scope
+        self._places = places
+        self._compiled = CompiledProgram(main_program or default_main_program())
+        self._compiled.with_data_parallel(loss_name, build_strategy, exec_strategy, places=places)
+
+    @property
+    def device_count(self) -> int:
+        return len(self._places)
+
+    def run(
+        self,
+        fetch_list: Any,
+        feed: Any = None,
+        feed_dict: Any = None,
+        return_numpy: bool = True,
+    ) -> list[Any]:
+        """Run once on a batch that is shared out, or on one dict per replica."""
+        scope = self._scope or global_scope()
+        return self._executor.run(
+            self._compiled, feed or feed_dict, fetch_list, scope=scope, return_numpy=return_numpy
+        )
+
+    def drop_local_exe_scopes(self) -> None:
+        """Temporaries never outlive a run here."""
+
+    def close(self) -> None:
+        self._executor.close()

@@ -1,0 +1,160 @@
+"""Replicas on threads change parameters as the whole batch does."""
+
+import numpy as np
+import pytest
+
+from bireme.backward import append_backward
+from bireme.errors import FeedError, InvalidArgument, UnknownName, UnsupportedError
+from bireme.runtime.compiled_program import CompiledProgram, ParallelExecutor
+from bireme.runtime.executor import Executor
+from bireme.runtime.scope import Scope, scope_guard
+from bireme.runtime.strategies import BuildStrategy, ExecutionStrategy
+from bireme.runtime.values import create_lod_tensor
+
+from .programs import PLACE, Builder, put, value
+
+
+def regression():
+    """loss = mean((x w - y)^2) with its gradient, and a step of descent."""
+    b = Builder()
+    x, y = b.data("x", [-1, 3]), b.data("y", [-1, 1])
+    w, rate = (
+        b.block.create_parameter(name="w", shape=[3, 1], dtype="float32"),
+        b.lasting("rate", [1]),
+    )
+    d = b.op("elementwise_sub", "d", X=b.op("mul", "p", X=x, Y=w), Y=y)
+    b.op("mean", "loss", X=b.op("square", "s", X=d))
+    pairs = append_backward(b.block.var("loss"), parameter_list=["w"])
+    with b.program._optimized_guard(["w"]):
+        b.op("sgd", "w", "ParamOut", Param=w, Grad=pairs[0][1], LearningRate=rate)
+    return b
+
+
+def trained(program, feeds, fetches=("loss",), **kwargs):
+    scope = Scope()
+    put(scope, w=np.ones((3, 1)), rate=[0.1])
+    with Executor(PLACE) as exe:
+        results = [exe.run(program, f, list(fetches), scope=scope, **kwargs) for f in feeds]
+    return value(scope, "w"), results
+
+
+def batches(rows, count=4):
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        x = rng.normal(size=(rows, 3)).astype("float32")
+        yield {"x": x, "y": x @ np.array([[1], [2], [3]], "float32")}
+
+
+@pytest.mark.parametrize(("replicas", "rows"), [(1, 8), (2, 8), (4, 8), (3, 8), (2, 3)])
+def test_replicas_train_as_the_whole_batch_does(replicas, rows, monkeypatch):
+    monkeypatch.setenv("CPU_NUM", str(replicas))
+    b = regression()
+    whole, losses = trained(b.program, batches(rows))
+    compiled = CompiledProgram(b.program).with_data_parallel(loss_name="loss")
+    parts, merged = trained(compiled, batches(rows))
+    np.testing.assert_allclose(parts, whole, rtol=1e-5)
+    assert merged[0][0].shape == (replicas,)
+    if rows % replicas == 0:
+        means = [np.mean(result[0]) for result in merged]
+        np.testing.assert_allclose(means, [loss[0][0] for loss in losses], rtol=1e-5)
+
+
+def test_replicas_repeat_bit_for_bit(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "3")
+    runs = set()
+    for _ in range(5):
+        compiled = CompiledProgram(regression().program).with_data_parallel(loss_name="loss")
+        runs.add(trained(compiled, batches(9))[0].tobytes())
+    assert len(runs) == 1
+
+
+def test_a_list_of_feeds_gives_each_replica_its_own(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    b = regression()
+    (feed,) = batches(4, 1)
+    halves = [{k: v[:2] for k, v in feed.items()}, {k: v[2:] for k, v in feed.items()}]
+    compiled = CompiledProgram(b.program).with_data_parallel()
+    together, results = trained(compiled, [halves], ("loss", "p"), return_merged=False)
+    np.testing.assert_allclose(together, trained(b.program, [feed])[0], rtol=1e-6)
+    assert [len(values) for values in results[0]] == [2, 2]
+    assert results[0][1][0].shape == (2, 1)
+    with pytest.raises(FeedError, match="3 feeds for 2 replicas"):
+        trained(compiled, [[feed] * 3])
+
+
+def test_too_small_a_batch_is_refused(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "4")
+    compiled = CompiledProgram(regression().program).with_data_parallel()
+    with pytest.raises(FeedError, match="3 rows or sequences for 4 replicas"):
+        trained(compiled, batches(3))
+
+
+def test_sequences_are_shared_out_whole(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    b = Builder()
+    b.op("scale", "y", X=b.data("x", [-1, 1], lod_level=1), scale=2.0)
+    compiled = CompiledProgram(b.program).with_data_parallel()
+    x = create_lod_tensor(np.arange(6, dtype="float32").reshape(6, 1), [[1, 2, 3]], PLACE)
+    with Executor(PLACE) as exe:
+        (y,) = exe.run(compiled, {"x": x}, ["y"], scope=Scope(), return_numpy=False)
+    assert y.recursive_sequence_lengths() == [[1, 2, 3]]
+    assert np.array(y).reshape(-1).tolist() == [0, 2, 4, 6, 8, 10]
+
+
+def test_without_data_parallel_it_runs_the_program(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    b = regression()
+    whole, _ = trained(b.program, batches(8))
+    assert np.array_equal(trained(CompiledProgram(b.program), batches(8))[0], whole)
+
+
+def test_parallel_executor_trains_too(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    b = regression()
+    scope = Scope()
+    put(scope, w=np.ones((3, 1)), rate=[0.1])
+    with scope_guard(scope):
+        exe = ParallelExecutor(use_cuda=False, loss_name="loss", main_program=b.program)
+        assert exe.device_count == 2
+        for feed in batches(8):
+            (loss,) = exe.run(["loss"], feed=feed)
+        exe.drop_local_exe_scopes()
+        exe.close()
+    assert loss.shape == (2,)
+    np.testing.assert_allclose(value(scope, "w"), trained(b.program, batches(8))[0], rtol=1e-5)
+
+
+def test_an_iteration_count_repeats_the_run():
+    b = regression()
+    strategy = ExecutionStrategy()
+    strategy.num_iteration_per_run = 3
+    compiled = CompiledProgram(b.program).with_data_parallel(exec_strategy=strategy)
+    (feed,) = batches(8, 1)
+    assert np.array_equal(trained(compiled, [feed])[0], trained(b.program, [feed] * 3)[0])
+
+
+def test_strategies_have_fluids_fields_and_refuse_others():
+    build, execution = BuildStrategy(), ExecutionStrategy()
+    build.fuse_all_reduce_ops = False
+    build.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
+    build.trainers_endpoints = ["127.0.0.1:1"]
+    execution.num_threads = 2
+    assert repr(execution) == "ExecutionStrategy(num_threads=2)"
+    assert BuildStrategy().trainers_endpoints == []
+    with pytest.raises(UnknownName, match="fuse_all_reduce_ops"):
+        build.fuse_all_reduce_op = True
+    with pytest.raises(InvalidArgument, match="not a int"):
+        execution.num_threads = "four"
+
+
+def test_mistakes_get_clear_messages():
+    b = regression()
+    with pytest.raises(InvalidArgument, match="loss 'lost' is not a variable"):
+        CompiledProgram(b.program).with_data_parallel(loss_name="lost")
+    with pytest.raises(InvalidArgument, match="takes a Program"):
+        CompiledProgram("main")
+    compiled = CompiledProgram(b.program).with_data_parallel()
+    with pytest.raises(UnsupportedError, match="twice"):
+        compiled.with_data_parallel()
+    with Executor(PLACE) as exe, pytest.raises(InvalidArgument, match="cannot run a str"):
+        exe.run("main")
