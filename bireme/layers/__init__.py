@@ -1,11 +1,11 @@
 """What users call to build a program: one function per layer."""
 
+from . import math_op_patch
 from .control_flow import *
 from .elementwise import *
 from .io import *
 from .learning_rate_scheduler import *
 from .loss import *
-from . import math_op_patch
 from .metric_op import *
 from .nn import *
 from .ops import *

@@ -2,6 +2,7 @@
 (`SGDOptimizer`) and a short one.
 """
 
+from .averages import ExponentialMovingAverage, ModelAverage
 from .base import Optimizer
 from .rules import (
     AdadeltaOptimizer,
@@ -17,6 +18,7 @@ from .rules import (
     RMSPropOptimizer,
     SGDOptimizer,
 )
+from .wrappers import GradientMergeOptimizer, LookaheadOptimizer, RecomputeOptimizer
 
 __all__ = [
     "SGD",
@@ -32,17 +34,22 @@ __all__ = [
     "DecayedAdagradOptimizer",
     "Dpsgd",
     "DpsgdOptimizer",
+    "ExponentialMovingAverage",
     "Ftrl",
     "FtrlOptimizer",
+    "GradientMergeOptimizer",
     "Lamb",
     "LambOptimizer",
     "LarsMomentum",
     "LarsMomentumOptimizer",
+    "LookaheadOptimizer",
+    "ModelAverage",
     "Momentum",
     "MomentumOptimizer",
     "Optimizer",
     "RMSProp",
     "RMSPropOptimizer",
+    "RecomputeOptimizer",
     "SGDOptimizer",
 ]
 
