@@ -131,14 +131,13 @@ def _layout(chosen: Iterable[Access], request: Request, lod: bool) -> Layout:
 def _externals(chosen: Iterable[Access], request: Request, layout: Layout) -> list[External]:
     """The names that are read, or may stay as they were, before anything here surely wrote them."""
     written, outside = set(request.feeds), dict[str, Operator | None]()
-    delivered: set[str] = set()  # by effects: the scope's value may stand in, but need not exist
+    delivered: set[str] = set()  # perhaps: the scope's value may stand in, but need not exist
     for access in chosen:
         for name in access.reads:
             if name not in written and name not in delivered and outside.get(name) is None:
                 outside[name] = None if access.dynamic else access.op
-        if access.row.effect:
-            delivered.update(access.writes)
         if access.dynamic:
+            delivered.update(access.writes)
             for name in access.writes:
                 if name not in written:
                     outside.setdefault(name, None)
