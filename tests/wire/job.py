@@ -1,0 +1,93 @@
+"""A small job for tests that need processes: linear regression, one role per process.
+
+    python job.py ROLE ENDPOINTS TRAINERS [--steps N] [--pause S] [--mode M] [--out FILE] [--fail STEP]
+
+ROLE is the endpoint of a server, or a trainer's number. Run as a script, never collected as a test.
+"""
+
+import argparse
+import json
+import time
+from typing import Any
+
+import numpy as np
+
+import bireme as fluid
+
+
+def model() -> Any:
+    x = fluid.layers.data("x", shape=[6], dtype="float32")
+    y = fluid.layers.data("y", shape=[1], dtype="float32")
+    guess = fluid.layers.fc(x, size=1, act=None)
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
+    fluid.optimizer.SGD(learning_rate=0.05).minimize(loss)
+    return loss
+
+
+def batch(step: int, trainer: int) -> dict[str, Any]:
+    random = np.random.RandomState(100 * step + trainer)
+    x = random.standard_normal((8, 6)).astype("float32")
+    return {"x": x, "y": x.sum(axis=1, keepdims=True) + 1}
+
+
+def transpiled(given: argparse.Namespace, trainer: int) -> Any:
+    config = fluid.DistributeTranspilerConfig()
+    sync = given.mode == "sync"
+    if not sync:
+        config.sync_mode = False
+        config.enable_dc_asgd = given.mode == "dc-asgd"
+    transpiler = fluid.DistributeTranspiler(config=config)
+    transpiler.transpile(trainer, pservers=given.endpoints, trainers=given.trainers, sync_mode=sync)
+    return transpiler
+
+
+def serve(given: argparse.Namespace) -> None:
+    transpiler = transpiled(given, 0)
+    main, startup = transpiler.get_pserver_programs(given.role)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    exe.run(main)
+
+
+def train(given: argparse.Namespace, loss: Any) -> None:
+    trainer = int(given.role)
+    program = transpiled(given, trainer).get_trainer_program()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    losses = []
+    for step in range(given.steps):
+        if step == given.fail:
+            raise ValueError("the batch is bad")
+        (found,) = exe.run(program, feed=batch(step, trainer), fetch_list=[loss])
+        losses.append(float(np.asarray(found).reshape(-1)[0]))
+        print("step", step, flush=True)
+        time.sleep(given.pause)
+    if given.out:
+        names = [p.name for p in fluid.default_main_program().all_parameters()]
+        values = {n: np.array(fluid.global_scope().find_var(n).get_tensor()).tolist() for n in names}
+        with open(given.out, "w") as file:
+            json.dump({"losses": losses, "params": values}, file)
+    exe.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role")
+    parser.add_argument("endpoints")
+    parser.add_argument("trainers", type=int)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--mode", default="sync")
+    parser.add_argument("--out", default="")
+    parser.add_argument("--fail", type=int, default=-1)
+    given = parser.parse_args()
+    fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = 7
+    loss = model()
+    if given.role.isdigit():
+        train(given, loss)
+    else:
+        serve(given)
+
+
+if __name__ == "__main__":
+    main()

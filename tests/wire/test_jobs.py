@@ -1,0 +1,163 @@
+"""Whole jobs over real sockets: they agree, they end, and nobody waits for the dead."""
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.wire, pytest.mark.slow]
+
+HEARTBEAT = {"FLAGS_heartbeat_seconds": "3"}
+MakeJob = Callable[..., Any]
+
+
+def ended(job: Any, within: float = 30) -> dict[str, int]:
+    end = time.monotonic() + within
+    return {role: p.wait(max(0.1, end - time.monotonic())) for role, p in job.processes.items()}
+
+
+def params(job: Any, name: str) -> Any:
+    return json.loads((job.folder / name).read_text())["params"]
+
+
+def test_two_servers_and_two_trainers_finish_with_exit_code_0(job: MakeJob) -> None:
+    made = job(2, 2)
+    made.start_all("--steps", "20")
+    assert set(ended(made).values()) == {0}, {r: p.text for r, p in made.processes.items()}
+
+
+def test_one_trainer_and_one_server_finish_in_every_mode(job: MakeJob) -> None:
+    for mode in ("sync", "async", "dc-asgd"):
+        made = job(1, 1)
+        made.start_all("--steps", "5", "--mode", mode)
+        assert set(ended(made).values()) == {0}, {r: p.text for r, p in made.processes.items()}
+
+
+def test_sync_jobs_repeat_bit_for_bit(job: MakeJob) -> None:
+    found = []
+    for turn in ("a", "b"):
+        made = job(1, 2)
+        for role in made.endpoints:
+            made.start(role)
+        for trainer in ("0", "1"):
+            out = str(made.folder / f"{turn}{trainer}.json")
+            made.start(trainer, "--steps", "10", "--out", out)
+        assert set(ended(made).values()) == {0}
+        found += [params(made, f"{turn}{trainer}.json") for trainer in "01"]
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+@pytest.mark.parametrize("mode", ["async", "dc-asgd"])
+def test_other_modes_finish(job: MakeJob, mode: str) -> None:
+    made = job(2, 2)
+    made.start_all("--steps", "20", "--mode", mode)
+    assert set(ended(made).values()) == {0}, {r: p.text for r, p in made.processes.items()}
+
+
+def test_a_killed_trainer_ends_the_others_who_name_it_and_its_step(job: MakeJob) -> None:
+    made = job(2, 2)
+    made.start_all("--steps", "1000", "--pause", "0.05", **HEARTBEAT)
+    made.processes["1"].until("step 5")
+    made.kill("1")
+    began = time.monotonic()
+    codes = ended(made)
+    assert time.monotonic() - began < 3
+    assert 0 not in codes.values()
+    for role, process in made.processes.items():
+        assert "trainer 1 is lost" in process.text, role
+        assert "at step" in process.text
+
+
+def test_a_killed_server_ends_the_others_who_name_it_and_the_step(job: MakeJob) -> None:
+    made = job(2, 2)
+    made.start_all("--steps", "1000", "--pause", "0.05", **HEARTBEAT)
+    made.processes["1"].until("step 5")
+    gone = made.endpoints[1]
+    made.kill(gone)
+    began = time.monotonic()
+    codes = ended(made)
+    assert time.monotonic() - began < 3
+    assert 0 not in codes.values()
+    for process in made.processes.values():
+        assert f"server {gone} is lost" in process.text
+        assert "at step" in process.text
+
+
+def test_a_trainer_that_computes_for_long_ends_too(job: MakeJob) -> None:
+    made = job(1, 2)
+    made.start(made.endpoints[0], **HEARTBEAT)
+    made.start("0", "--steps", "1", "--pause", "60", **HEARTBEAT)
+    other = made.start("1", "--steps", "2", "--pause", "60", **HEARTBEAT)
+    made.processes["0"].until("step 0")
+    other.until("step 0")
+    made.kill("1")
+    began = time.monotonic()
+    codes = ended(made)
+    assert time.monotonic() - began < 3
+    assert 0 not in codes.values()
+    assert "trainer 1 is lost" in made.processes["0"].text
+
+
+def test_an_uncaught_error_ends_the_others_with_its_cause(job: MakeJob) -> None:
+    made = job(1, 2)
+    made.start(made.endpoints[0])
+    made.start("0", "--steps", "1000", "--pause", "0.01")
+    made.start("1", "--steps", "1000", "--fail", "7")
+    codes = ended(made)
+    assert 0 not in codes.values()
+    for role in (made.endpoints[0], "0"):
+        assert "trainer 1 gave up: ValueError: the batch is bad" in made.processes[role].text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_everybody_ends_the_cluster(job: MakeJob, number: int) -> None:
+    made = job(1, 2)
+    made.start_all("--steps", "1000", "--pause", "0.05")
+    made.processes["0"].until("step 3")
+    for process in made.processes.values():
+        process.popen.send_signal(number)
+    codes = ended(made, within=10)
+    assert 0 not in codes.values()
+
+
+def test_a_stopped_server_tells_its_trainers(job: MakeJob) -> None:
+    made = job(1, 2)
+    made.start_all("--steps", "1000", "--pause", "0.05")
+    made.processes["0"].until("step 3")
+    made.processes[made.endpoints[0]].popen.send_signal(signal.SIGTERM)
+    codes = ended(made, within=10)
+    assert codes[made.endpoints[0]] == 128 + signal.SIGTERM
+    assert "it was ended by SIGTERM" in made.processes["0"].text
+
+
+def test_a_port_in_use_is_a_clear_error(job: MakeJob) -> None:
+    made = job(1, 1)
+    port = int(made.endpoints[0].rpartition(":")[2])
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        server = made.start(made.endpoints[0], BIREME_RESERVED_PORTS="")
+        assert server.wait() == 1
+    assert "ConfigError: cannot listen at 127.0.0.1" in server.text
+    assert "choose another endpoint" in server.text
+
+
+def test_a_trainer_without_servers_says_so_after_the_join_time(job: MakeJob) -> None:
+    made = job(1, 1)
+    trainer = made.start("0", FLAGS_join_seconds="2")
+    assert trainer.wait() == 1
+    assert f"server {made.endpoints[0]} did not answer within 2 s" in trainer.text
+
+
+def test_a_server_without_trainers_says_who_never_came(job: MakeJob) -> None:
+    made = job(1, 2)
+    server = made.start(made.endpoints[0], FLAGS_join_seconds="2")
+    assert server.wait() == 1
+    assert "trainers 0, 1 never connected within" in server.text
+
+
