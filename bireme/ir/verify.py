@@ -30,7 +30,8 @@ def verify(program: "Program", *, after: str = "") -> None:
 
     `after` names the pass that made it, for the message. Checked: block indices and parents,
     references to blocks, every name declared, every operator known with the slots of its row, and
-    every value written before it is read.
+    every value written before it is read. A block that no operator names any more is dead: a
+    trainer's program keeps those of a schedule that moved to the servers.
 
     Raises:
         ProgramError: with `.block`, `.index`, the operator and the user's source line.
@@ -42,13 +43,25 @@ def verify(program: "Program", *, after: str = "") -> None:
                 block=block.idx,
                 hint=_blame(after, "parents come before their children"),
             )
-    for block in program.blocks:
+    for block in _reached(program):
         for position, op in enumerate(block.ops):
             for problem, hint in _faults(program, block, op):
                 raise ProgramError(
                     problem, op=op, index=position, block=block.idx, hint=_blame(after, hint)
                 )
     _check_order(program, after)
+
+
+def _reached(program: "Program") -> list["Block"]:
+    """The global block and every block that an operator of a reached one names."""
+    found, order = {0}, [0]
+    for index in order:
+        for op in program.blocks[index].ops:
+            for ref in op.block_refs():
+                if 0 < ref.idx < len(program.blocks) and ref.idx not in found:
+                    found.add(ref.idx)
+                    order.append(ref.idx)
+    return [program.blocks[index] for index in sorted(found)]
 
 
 def _faults(program: "Program", block: "Block", op: Operator) -> Iterator[tuple[str, str]]:
