@@ -185,7 +185,7 @@ def while_grad(control: Any) -> None:
     counters = operator.attrs.get("bireme.counters", ())
     totals: dict[str, Any] = {}
     inner_of = {grad_name(n): target for n, target in _pairs(operator, "X", "X@GRAD")}
-    outs = {grad_name(n) for n in operator.output("Out")}
+    outs = {grad_name(n) for n in operator.input("Out")}
     for step in reversed(control.read("StepScopes") or []):
         given = {**_seen(step, counters), **seeds, **arrays}
         env = control.run(inside=step.env, given={k: v for k, v in given.items() if v is not None})
@@ -215,8 +215,8 @@ def _array_gradients(control: Any, seeds: dict[str, Any]) -> dict[str, LoDTensor
     operator = control.op
     found: dict[str, LoDTensorArray] = {}
     wanted = {n for n, _ in _pairs(operator, "X", "X@GRAD")}
-    wanted |= {n for n in operator.output("Out") if grad_name(n) in seeds}
-    for name in [*operator.input("X"), *operator.output("Out")]:
+    wanted |= {n for n in operator.input("Out") if grad_name(n) in seeds}
+    for name in [*operator.input("X"), *operator.input("Out")]:
         inner = grad_name(name)
         if name in wanted and isinstance(control.get(name), LoDTensorArray):
             given = seeds.get(inner)

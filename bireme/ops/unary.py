@@ -6,7 +6,7 @@ float32 stays float32.
 
 from typing import Any
 
-from bireme.ir import Block, Operator, VarType, grad_name, numpy_name
+from bireme.ir import Block, Operator, VarType, grad_name
 from bireme.runtime.arrays import Array
 
 from .shapes import same_as
@@ -295,5 +295,5 @@ def _cast_gradient(op: Operator, block: Block) -> list[OpSpec]:
 
 
 @op("cast", infer=_cast_rule, grad=_cast_gradient)
-def cast(xp: Array, X: Array, out_dtype: int) -> Array:
-    return X.astype(numpy_name(VarType(out_dtype)))
+def cast(xp: Array, X: Array, out_dtype: str) -> Array:
+    return X.astype(out_dtype)
