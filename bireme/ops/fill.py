@@ -69,7 +69,7 @@ def _batch_rule(ctx: Infer) -> None:
     ctx.set("Out", shape, VarType(VarType.FP32 if dtype is None else dtype), lod_level=0)
 
 
-@op("fill_constant_batch_size_like", infer=_batch_rule, lod=None)
+@op("fill_constant_batch_size_like", infer=_batch_rule, grad=no_gradient, lod=None)
 def fill_constant_batch_size_like(
     xp: Array,
     Input: Array,
