@@ -181,7 +181,12 @@ class RMSPropOptimizer(Optimizer):
 
 
 class FtrlOptimizer(Optimizer):
-    """Follow the regularised leader, for sparse models (McMahan et al., 2013)."""
+    """Follow the regularised leader, for sparse models (McMahan et al., 2013).
+
+    The operator gets `l1` for both penalties, as in Fluid 1.8.5: programs and curves recorded with
+    it show that, and servers of a mixed cluster must agree. To choose `l2` freely set it on the
+    operators: `block.put(i, op.with_attrs(l2=...))`.
+    """
 
     type = "ftrl"
     state = (
@@ -201,10 +206,10 @@ class FtrlOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        self._l1, self._l2, self._lr_power = l1, l2, lr_power
+        self._l1, self._lr_power = l1, lr_power
 
     def attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"l1": self._l1, "l2": self._l2, "lr_power": self._lr_power}
+        return {"l1": self._l1, "l2": self._l1, "lr_power": self._lr_power}
 
 
 class DpsgdOptimizer(Optimizer):
