@@ -50,6 +50,9 @@ TABLE: tuple[Flag, ...] = (
     Flag("heartbeat_seconds", 10.0, "silence after which a process counts as lost"),
     Flag("join_seconds", 300.0, "how long servers and trainers wait for one another at the start"),
     Flag("collective_engine", "auto", "auto, local, grpc, mpi or nccl: what carries all-reduce"),
+    Flag(
+        "collective_payload", "auto", "auto: shared memory where ranks share a host; or sockets"
+    ),
     # calls between processes
     Flag("rpc_deadline", 180000, "milliseconds that one call may take, waiting included"),
     Flag("rpc_retry_times", 3, "how often a call is repeated after a lost connection"),

@@ -7,11 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .effects import provider
     from .group import Call, Group
     from .local import LocalGroup, local_groups
     from .world import Settings, World
 
-__all__ = ["Call", "Group", "LocalGroup", "Settings", "World", "local_groups"]
+__all__ = ["Call", "Group", "LocalGroup", "Settings", "World", "local_groups", "provider"]
 
 _HOMES = {
     "Call": "group",
@@ -20,6 +21,7 @@ _HOMES = {
     "Settings": "world",
     "World": "world",
     "local_groups": "local",
+    "provider": "effects",
 }
 
 

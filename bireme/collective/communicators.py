@@ -1,0 +1,104 @@
+"""The communicators of a program's scope: rings by number, opened once, found again by name.
+
+They live in the scope like any other value, so that the startup program opens what the main
+program uses. Knows jobs and rings; not what operators do with them.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bireme.errors import ConfigError
+from bireme.runtime.context import EffectContext
+
+from .engines import Job, Session, choose_engine, join
+from .rings import Ring
+
+__all__ = ["Communicators", "held_by", "of_context", "open_job"]
+
+_NAME = "@COMMUNICATORS@"
+
+
+@dataclass
+class Communicators:
+    """What this process has opened in one scope."""
+
+    rings: dict[int, Ring] = field(default_factory=dict)
+    sessions: dict[tuple[str, ...], Session] = field(default_factory=dict)
+    sent: set[str] = field(default_factory=set)  # variables that all ranks have from rank 0
+
+    def ring(self, number: int) -> Ring:
+        if number not in self.rings:
+            raise ConfigError(
+                f"there is no communicator {number}; opened are {sorted(self.rings)}",
+                hint="run the startup program first, in the same scope",
+            )
+        return self.rings[number]
+
+    def wait(self) -> None:
+        for ring in self.rings.values():
+            ring.wait()
+
+    def open(self, job: Job, number: int, inter_ranks: int = 0) -> None:
+        """Open ring `number` among the ranks of `job`; it may be open already."""
+        if number in self.rings:
+            return
+        if job.endpoints not in self.sessions:
+            self.sessions[job.endpoints] = join(job, choose_engine(job.place, os.environ))
+        group = self.sessions[job.endpoints].group(f"ring{number}")
+        self.rings[number] = Ring(group, inter_ranks)
+
+    def close(self) -> None:
+        for ring in self.rings.values():
+            ring.close()
+        for session in self.sessions.values():
+            session.close()
+        self.rings.clear()
+        self.sessions.clear()
+        self.sent.clear()
+
+
+def held_by(context: EffectContext) -> Communicators:
+    """The communicators of the scope; the executor that first asks for them closes them."""
+    cell = context.scope.find_var(_NAME) or context.scope.var(_NAME)
+    if cell.value is None:
+        cell.value = Communicators()
+    held: Communicators = cell.value
+    if not held.sessions:
+        context.executor.closers.append(held.close)
+    return held
+
+
+def of_context(context: EffectContext) -> Communicators:
+    """The same, opened; those of an nccl2 program are opened now if its startup did not."""
+    held = held_by(context)
+    program = context.program
+    if not held.rings and program._trainers_endpoints:
+        inter = program._hierarchical_allreduce_inter_nranks
+        open_job(
+            context,
+            program._trainers_endpoints,
+            program._trainer_id,
+            program._nccl_comm_num,
+            inter if program._use_hierarchical_allreduce else 0,
+        )
+    return held
+
+
+def open_job(
+    context: EffectContext, endpoints: Sequence[str], rank: int, rings: int, inter_ranks: int
+) -> None:
+    """Meet all trainers and open every communicator of an nccl2 program."""
+    if inter_ranks and (len(endpoints) <= inter_ranks or len(endpoints) % inter_ranks):
+        raise ConfigError(
+            f"{len(endpoints)} trainers cannot be divided into groups of {inter_ranks}",
+            hint="hierarchical_allreduce_inter_nranks must divide the number of trainers, "
+            "and be smaller",
+        )
+    terms = f"trainers {','.join(endpoints)} with {rings} communicators"
+    if inter_ranks:
+        terms += f" in groups of {inter_ranks}"
+    job = Job(tuple(endpoints), rank, context.place, terms)
+    held = held_by(context)
+    for number in range(rings):
+        held.open(job, number, inter_ranks)
