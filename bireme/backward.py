@@ -372,8 +372,11 @@ def append_declared(
     _declare_carried(block, ops, given)
     for op in ops:
         grads = [n for n in op.input_arg_names if "@GRAD" in n]
-        if grads and not any(block._has_var_recursive(n) or n in given for n in grads):
+        missing = [n for n in grads if not (block._has_var_recursive(n) or n in given)]
+        if grads and len(missing) == len(grads):
             continue
+        if missing and op.type == "sum":
+            op = op.replaced(inputs={"X": [n for n in grads if n not in missing]})
         for ref in op.block_refs():
             _declare_inner(block.program.block(ref.idx), op, origin, callbacks)
         for name in op.output_arg_names:
@@ -394,6 +397,7 @@ def _declare_inner(
     """Declare what the gradient block that `op` runs computes."""
     made, block.ops = block.ops, []
     given = [n for n in op.input_arg_names + op.output_arg_names if "@GRAD" in n]
+    given += [grad_name(state) for state in op.attrs.get("states", ())]
     append_declared(block, made, origin, callbacks, given)
 
 

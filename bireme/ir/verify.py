@@ -8,7 +8,7 @@ from bireme.errors import ProgramError
 from .dtypes import VarType
 from .operator import Operator
 from .schema import SCHEMAS, nearest
-from .unique_name import EMPTY
+from .unique_name import EMPTY, GRAD_SUFFIX
 
 if TYPE_CHECKING:
     from .block import Block
@@ -69,7 +69,7 @@ def _faults(program: "Program", block: "Block", op: Operator) -> Iterator[tuple[
         if not 0 < ref.idx < len(program.blocks):
             yield f"block {ref.idx} does not exist", f"the program has {len(program.blocks)} blocks"
     for name in {*op.input_arg_names, *op.output_arg_names}:
-        if name != EMPTY and block._find_var_recursive(name) is None:
+        if block._find_var_recursive(name) is None and not _may_be_missing(block, op, name):
             yield f"variable {name!r} is not declared", nearest(name, block.vars)
     if not SCHEMAS:
         return
@@ -80,6 +80,12 @@ def _faults(program: "Program", block: "Block", op: Operator) -> Iterator[tuple[
     for part, declared in ((op.inputs, schema.inputs), (op.outputs, schema.outputs)):
         for slot in part.keys() - set(declared):
             yield f"operator {op.type!r} has no slot {slot!r}", f"its slots: {', '.join(declared)}"
+
+
+def _may_be_missing(block: "Block", op: Operator, name: str) -> bool:
+    """Gradients that nobody computes may be named by control flow and by the blocks it runs."""
+    controlled = block.forward_block_idx >= 0 or bool(op.block_refs())
+    return name == EMPTY or (controlled and GRAD_SUFFIX in name)
 
 
 def _check_order(program: "Program", after: str) -> None:

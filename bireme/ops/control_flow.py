@@ -186,6 +186,7 @@ def while_grad(control: Any) -> None:
     totals: dict[str, Any] = {}
     inner_of = {grad_name(n): target for n, target in _pairs(operator, "X", "X@GRAD")}
     outs = {grad_name(n) for n in operator.input("Out")}
+    env = None
     for step in reversed(control.read("StepScopes") or []):
         given = {**_seen(step, counters), **seeds, **arrays}
         env = control.run(inside=step.env, given={k: v for k, v in given.items() if v is not None})
@@ -197,6 +198,8 @@ def while_grad(control: Any) -> None:
         seeds = {n: totals.get(n) if n in inner_of else zeros_like(v) for n, v in seeds.items()}
     for name, target in _pairs(operator, "X", "X@GRAD"):
         _set_total(control, name, target, {**totals, **arrays}, seeds)
+    for name in counters if env is not None else ():
+        control.set(name, env.get(name))
 
 
 def _set_total(control: Any, name: str, target: str, totals: Any, seeds: Any) -> None:
