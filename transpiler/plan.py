@@ -18,6 +18,7 @@ from .names import of_trainer, slice_name
 from .ps_dispatcher import PSDispatcher, RoundRobin
 from .slicing import Slice, cut, whole
 from .survey import WHOLE, Survey, Update
+from .table import print_plan
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,9 @@ class Plan:
     order: tuple[int, ...]
     tables: tuple[Table, ...]
     method: str
+
+    def __str__(self) -> str:
+        return print_plan(self)
 
     @property
     def suffixed(self) -> bool:

@@ -12,7 +12,7 @@ from bireme.ir.proto import from_bytes, to_bytes
 from bireme.passes.prune import prune
 
 from .files import read_bytes, written
-from .variables import _plain, is_persistable, load_vars, save_persistables, save_vars
+from .variables import is_persistable, load_vars, plain, save_persistables, save_vars
 
 __all__ = ["load_inference_model", "save_inference_model"]
 
@@ -45,7 +45,7 @@ def save_inference_model(
     targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
     if not targets or not all(isinstance(t, Variable) for t in targets):
         raise InvalidArgument("target_vars must be variables of the program")
-    program = _plain(main_program or default_main_program())
+    program = plain(main_program or default_main_program())
     names = [t.name for t in targets]
     if not export_for_deployment:
         with written(Path(dirname, (model_filename or _MODEL) + ".main_program")) as file:

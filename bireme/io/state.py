@@ -20,7 +20,7 @@ from bireme.runtime.scope import global_scope
 
 from .files import read_bytes, written
 from .pickles import load_arrays
-from .variables import _plain, is_parameter, is_persistable, load_vars
+from .variables import is_parameter, is_persistable, load_vars, plain
 
 __all__ = ["load", "load_program_state", "save", "set_program_state"]
 
@@ -35,7 +35,7 @@ def save(program: Program, model_path: str) -> None:
     """
     if not Path(model_path).name or model_path.endswith("/"):
         raise InvalidArgument(f"{model_path!r} is a directory", hint="give a prefix: 'dir/model'")
-    program = _plain(program)
+    program = plain(program)
     chosen = [v for v in program.list_vars() if is_persistable(v)]
     params = _state(v for v in chosen if is_parameter(v))
     others = _state(v for v in chosen if not is_parameter(v))
@@ -58,7 +58,7 @@ def load(
     Raises:
         FormatError: a file is missing, damaged, or does not fit the program.
     """
-    program = _plain(program)
+    program = plain(program)
     path = Path(model_path)
     if not Path(model_path + ".pdparams").exists() and path.is_dir():
         load_vars(executor, str(path), program, vars=var_list, predicate=is_persistable)
@@ -91,7 +91,7 @@ def set_program_state(
     Raises:
         FormatError: an array has another shape or dtype than its variable, or is missing.
     """
-    chosen = [v for v in _plain(program).list_vars() if is_persistable(v)]
+    chosen = [v for v in plain(program).list_vars() if is_persistable(v)]
     found = {}
     for var in chosen:
         array = state_dict.get(var.name)

@@ -182,7 +182,7 @@ def _chosen(
     predicate: Callable[[Variable], bool] | None,
 ) -> list[Variable]:
     """The variables meant, each once, in the order of their names."""
-    program = _plain(program)
+    program = plain(program)
     if vars is None:
         found = [v for v in program.list_vars() if predicate is None or predicate(v)]
     else:
@@ -192,7 +192,7 @@ def _chosen(
     return [by_name[name] for name in sorted(by_name)]
 
 
-def _plain(program: Any) -> Program:
+def plain(program: Any) -> Program:
     """The program itself, also where a CompiledProgram was given."""
     found: Program = getattr(program, "program", program) or default_main_program()
     return found

@@ -11,6 +11,7 @@ from . import (
     distributed,
     dropout,
     elementwise,
+    feeding,
     fill,
     indexing,
     join,

@@ -1,11 +1,14 @@
 """`bireme explain` and `bireme verify`: answers without a cluster."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-import bireme.ops  # noqa: F401  # fills the table that the programs below use
+import bireme as fluid
+import bireme.ops  # fills the table that the programs below use
 from bireme import ir
 from bireme.errors import BiremeError, ConfigError
 from bireme.fleet.cli import main
@@ -56,3 +59,43 @@ def test_every_command_teaches(command: str) -> None:
     ran = CliRunner().invoke(main, [command, "--help"])
     assert ran.exit_code == 0
     assert len(ran.output) > 200
+
+
+def test_the_plan_of_a_script_is_a_table(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import bireme as fluid\n"
+        "from bireme.fleet.role_maker import Role\n"
+        "role = Role.from_env()\n"
+        "x = fluid.layers.data('x', [64])\n"
+        "loss = fluid.layers.mean(fluid.layers.fc(x, 512))\n"
+        "fluid.optimizer.SGD(0.1).minimize(loss)\n"
+        "t = fluid.DistributeTranspiler()\n"
+        "t.transpile(role.trainer_id, pservers=','.join(role.servers), trainers=role.trainers)\n"
+        "raise SystemExit('ran on')\n"
+    )
+    command = [sys.executable, "-m", "bireme", "explain", str(script)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    rows = [line.split() for line in ran.stdout.splitlines()]
+    assert ran.stdout.startswith("placement: 2 server(s), 2 trainer(s), sync, RoundRobin\n")
+    assert ["block1", "32", "65,536", "127.0.0.1:6170"] in rows
+    assert rows[-1] == ["127.0.0.1:6171:", "1", "slice(s),", "65,536", "bytes"]
+
+
+def test_a_script_that_never_transpiles_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('nothing to split')\n")
+    command = [sys.executable, "-m", "bireme", "explain", str(script)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert "ended without calling transpile()" in ran.stderr
+
+
+def test_a_saved_model_with_its_feeds_is_valid(tmp_path: Path) -> None:
+    x = fluid.layers.data("x", [4])
+    guess = fluid.layers.fc(x, 2)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    fluid.io.save_inference_model(str(tmp_path / "model"), ["x"], [guess], exe)
+    assert summary(program_at(tmp_path / "model")).startswith("valid: 1 blocks")
