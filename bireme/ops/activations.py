@@ -95,8 +95,8 @@ def soft_relu(xp: Array, X: Array, threshold: float) -> Array:
 
 @op("soft_relu_grad")
 def soft_relu_grad(xp: Array, Out: Array, dOut: Array, threshold: float) -> Array:
-    limit = Out.dtype.type(threshold)
-    return dOut * (1 - xp.exp(-Out)) * ((Out > -limit) & (Out < limit))
+    low, high = (Out.dtype.type(math.log1p(math.exp(t))) for t in (-threshold, threshold))
+    return dOut * (1 - xp.exp(-Out)) * ((Out > low) & (Out < high))
 
 
 @op("selu", infer=SAME, grad=OF_OUT)

@@ -1,0 +1,157 @@
+"""Every operator of the table: values against a reference, shapes as declared, gradients against differences.
+
+An operator with a kernel that no case reaches fails the suite.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bireme.ops.table import ROWS
+from bireme.runtime.executor import Executor
+from bireme.runtime.places import CPUPlace, CUDAPlace, Place
+from bireme.runtime.values import LoDTensor, SelectedRows
+
+from .case import Case
+from .excused import CHECKED_ELSEWHERE
+from .rig import Rig, cases, difference
+
+ALL = cases()
+PLACES = [
+    pytest.param(CPUPlace(), id="cpu"),
+    pytest.param(CUDAPlace(0), id="gpu", marks=pytest.mark.gpu),
+]
+every_case = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+on_every_place = pytest.mark.parametrize("place", PLACES)
+
+
+@pytest.fixture(autouse=True)
+def _device(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("gpu"):
+        pytest.importorskip("cupy")
+
+
+def _compare(name: str, found: object, expected: object, tolerance: float) -> None:
+    if isinstance(expected, SelectedRows):
+        assert isinstance(found, SelectedRows), name
+        np.testing.assert_array_equal(np.asarray(found.rows), np.asarray(expected.rows), name)
+        assert found.height == expected.height
+        found, expected = found.value, expected.value
+    actual = np.asarray(found)
+    wanted = np.asarray(expected)
+    assert actual.shape == wanted.shape, f"{name}: shape {actual.shape}, expected {wanted.shape}"
+    if wanted.dtype.kind == "f":
+        np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance, err_msg=name)
+    else:
+        np.testing.assert_array_equal(actual, wanted, err_msg=name)
+
+
+@on_every_place
+@every_case
+def test_values_agree_with_the_reference(case: Case, place: Place) -> None:
+    rig = Rig(case)
+    expected = case.expected()
+    wanted = [(slot, v) for slot in expected for v in rig.outputs[slot]]
+    values = rig.run(Executor(place), [v for _, v in wanted])
+    flat = [
+        part
+        for slot, value in expected.items()
+        for part in (value if ROWS[case.op].out_slots[slot].many else [value])
+    ]
+    for (slot, var), value, reference in zip(wanted, values, flat, strict=True):
+        if reference is not None:
+            _compare(f"{case.name}.{slot}", value, reference, case.tolerance)
+            _as_declared(case, var, value)
+        if slot in case.out_lod:
+            assert value.recursive_sequence_lengths() == case.out_lod[slot]
+
+
+def _as_declared(case: Case, var: object, value: object) -> None:
+    """The value has the dtype and shape that the shape rule promised."""
+    if isinstance(value, SelectedRows) or not isinstance(value, LoDTensor):
+        return
+    array = np.asarray(value)
+    assert array.dtype == var.numpy_dtype, f"{case.name}: {var.name} is {array.dtype}"  # type: ignore[attr-defined]
+    declared = var.shape  # type: ignore[attr-defined]
+    fits = len(declared) == array.ndim and all(
+        n in (-1, m) for n, m in zip(declared, array.shape, strict=True)
+    )
+    assert fits, f"{case.name}: {var.name} declared {list(declared)}, is {list(array.shape)}"  # type: ignore[attr-defined]
+
+
+@every_case
+def test_an_unknown_batch_size_is_no_obstacle(case: Case) -> None:
+    """Shape rules accept -1 and promise nothing that is not so."""
+    if not case.batch:
+        return
+    rig = Rig(case, batch=True)
+    expected = case.expected()
+    wanted = [v for slot in expected for v in rig.outputs[slot]]
+    for var, value in zip(wanted, rig.run(Executor(CPUPlace()), wanted), strict=True):
+        _as_declared(case, var, value)
+
+
+@on_every_place
+@pytest.mark.parametrize("case", [c for c in ALL if c.checked_slots()], ids=lambda case: case.name)
+def test_gradients_agree_with_differences(case: Case, place: Place) -> None:
+    rig = Rig(case, dtype="float64")
+    forward = Rig(case, dtype="float64")
+    counted, grads = rig.differentiated()
+    shapes = {v.name: np.asarray(a).shape for v, a in _forward(forward, place, counted)}
+    draw = np.random.default_rng(1)
+    weights = {f"{n}_weight": draw.uniform(0.5, 1.5, s) for n, s in shapes.items()}
+    wanted = [v for vs in grads.values() for v in vs]
+    found = rig.run(Executor(place), wanted, **weights)
+    slopes = difference(rig, place, counted, weights)
+    names = [v.name for slot in grads for v in rig.inputs[slot]]
+    for name, value in zip(names, found, strict=True):
+        dense = value.to_dense() if isinstance(value, SelectedRows) else np.asarray(value)
+        _compare(f"d {case.name} / d {name}", dense, slopes[name], 1e-4)
+
+
+def _forward(rig: Rig, place: Place, counted: list) -> Iterator[tuple[object, object]]:  # type: ignore[type-arg]
+    return zip(counted, rig.run(Executor(place), counted), strict=True)
+
+
+# -- coverage ----------------------------------------------------------------------------------
+def _reached() -> tuple[set[str], set[tuple[str, str]]]:
+    """The operators in the cases' programs, and the slots that were given selected rows."""
+    types: set[str] = set()
+    sparse: set[tuple[str, str]] = set()
+    for case in ALL:
+        rig = Rig(case)
+        if case.checked_slots():
+            rig.differentiated()
+        types.update(rig.ops())
+        sparse.update((case.op, s) for s, v in case.inputs.items() if isinstance(v, SelectedRows))
+    return types, sparse
+
+
+def test_every_operator_is_checked() -> None:
+    types, sparse = _reached()
+    built = {type for type, row in ROWS.items() if row.kernel is not None}
+    assert not built - types - CHECKED_ELSEWHERE.keys(), "these operators have no case"
+    forms = {(type, slot) for type, row in ROWS.items() for slot in row.variants}
+    unchecked = {(t, s) for t, s in forms - sparse if f"{t}:{s}" not in CHECKED_ELSEWHERE}
+    assert not unchecked, "these forms for selected rows have no case"
+
+
+def test_every_excuse_is_true() -> None:
+    """An operator that is excused exists, has no case, and its test names it."""
+    types, _ = _reached()
+    root = Path(__file__).parent.parent
+    for type, place in CHECKED_ELSEWHERE.items():
+        name = type.partition(":")[0]
+        assert name in ROWS, f"{name} is not built"
+        assert ":" in type or name not in types, f"{name} has a case: drop its excuse"
+        assert name in (root / place).read_text(), f"{place} does not mention {name}"
+
+
+def test_kernel_parameters_are_slots_attributes_or_special() -> None:
+    for type, row in ROWS.items():
+        for kernel in filter(None, [row.kernel, *row.variants.values()]):
+            for parameter in row.parameters(kernel):
+                if parameter.role.name == "ATTR" and not parameter.source.startswith("bireme."):
+                    assert parameter.source in row.attr_types, f"{type}: {parameter.source}"
