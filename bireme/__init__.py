@@ -15,6 +15,8 @@ _NAMES: dict[str, str] = {
         "bireme.ir": "Program Block Operator Variable Parameter VarType default_main_program "
         "default_startup_program program_guard name_scope device_guard unique_name",
         "bireme.runtime.executor": "Executor",
+        "bireme.runtime.compiled_program": "CompiledProgram ParallelExecutor",
+        "bireme.runtime.strategies": "BuildStrategy ExecutionStrategy",
         "bireme.runtime.places": "CPUPlace CUDAPlace CUDAPinnedPlace cpu_places cuda_places "
         "cuda_pinned_places is_compiled_with_cuda",
         "bireme.runtime.scope": "Scope global_scope scope_guard",
@@ -34,7 +36,8 @@ _NAMES: dict[str, str] = {
 
 _MODULES = (
     "backward clip collective core errors flags fleet initializer io ir layers metrics "
-    "nets ops optimizer param_attr passes pserver reader regularizer rpc runtime trainer transpiler"
+    "nets ops optimizer param_attr passes profiler pserver reader regularizer rpc runtime trainer "
+    "transpiler"
 ).split()
 
 __all__ = ["__version__", *_NAMES, *_MODULES]

@@ -197,11 +197,11 @@ def _children(
 def _units(chosen: Sequence[Access], binding: Binding, keep: frozenset[str]) -> list[Unit]:
     units: list[Unit] = []
     for access, dead in zip(chosen, last_uses(chosen, keep), strict=True):
+        slots = tuple(binding.layout.slots[name] for name in dead)
         if access.row.effect:
-            slots = tuple(binding.layout.slots[name] for name in dead)
             _append_effect(units, access, slots)
         else:
-            units.append(Unit(access.ops, access.index, _step(binding, access, dead)))
+            units.append(Unit(access.ops, access.index, _step(binding, access, dead), slots))
     return units
 
 

@@ -30,12 +30,16 @@ __all__ = ["Recording", "Span", "observer", "start_recording", "stop_recording"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One run of one operator, in seconds of the performance clock; `bytes` is what it wrote."""
+    """One run of one operator, in seconds of the performance clock.
+
+    `bytes` is what it wrote, `live` what temporary values take after it.
+    """
 
     type: str
     start: float
     stop: float
     bytes: int
+    live: int
     thread: int
 
 
@@ -69,18 +73,21 @@ def observer() -> "Observer | None":
     check = flags.get("check_nan_inf")
     if _recording is None:
         return _checked if check else None
-    recording = _recording
+    recording, live = _recording, 0
 
     def record(unit: "Unit", env: Env, step: Step) -> None:
+        nonlocal live
+        dying = sum(_size(env.frame[slot]) for slot in unit.dead)
         start = time.perf_counter()
         if check:
             _checked(unit, env, step)
         else:
             step(env.frame)
         stop = time.perf_counter()
-        written = sum(_size(value) for _, value in _outputs(unit, env))
+        written = sum(_size(value) for _, _, value in _named_outputs(unit, env))
+        live = max(live + written - dying, written)
         kind = unit.ops[0].type if len(unit.ops) == 1 else f"{unit.ops[0].type} x{len(unit.ops)}"
-        recording.spans.append(Span(kind, start, stop, written, threading.get_ident()))
+        recording.spans.append(Span(kind, start, stop, written, live, threading.get_ident()))
 
     return record
 
@@ -112,10 +119,6 @@ def _named_outputs(unit: "Unit", env: Env) -> Iterator[tuple[Operator, str, Any]
             slot = env.layout.slots.get(name)
             if name != EMPTY and slot is not None:
                 yield op, name, env.frame[slot]
-
-
-def _outputs(unit: "Unit", env: Env) -> Iterator[tuple[str, Any]]:
-    return ((name, value) for _, name, value in _named_outputs(unit, env))
 
 
 def _not_finite(value: Any) -> str:
