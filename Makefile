@@ -13,15 +13,6 @@ FIND_PYTHON = for p in $(CHOICES); do \
 RUN_ARGS ?=
 TEST_ARGS ?=
 
-define FLAGS_HEAD
-# Flags
-
-Set a flag for a process with `FLAGS_name=value` in its environment, or in a script with `bireme.set_flags`. `bireme flags` shows
-the present values and where they came from. This page is written by `make docs`.
-
-endef
-export FLAGS_HEAD
-
 .PHONY: run test check format types bench docs protos gpu clean
 
 run: $(STAMP)
@@ -47,7 +38,7 @@ bench: $(STAMP)
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) $$file || exit 1; done
 
 docs: $(STAMP)
-	@{ echo "$$FLAGS_HEAD"; $(VENV)/bin/bireme flags --markdown; } > docs/flags.md
+	$(VENV)/bin/bireme flags --markdown > docs/flags.md
 
 protos: types
 	$(PYTHON) -m grpc_tools.protoc -I build/types --python_out=build/types --pyi_out=build/types \

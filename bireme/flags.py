@@ -50,9 +50,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("heartbeat_seconds", 10.0, "silence after which a process counts as lost"),
     Flag("join_seconds", 300.0, "how long servers and trainers wait for one another at the start"),
     Flag("collective_engine", "auto", "auto, local, grpc, mpi or nccl: what carries all-reduce"),
-    Flag(
-        "collective_payload", "auto", "auto: shared memory where ranks share a host; or sockets"
-    ),
+    Flag("collective_payload", "auto", "auto: shared memory where ranks share a host; or sockets"),
     # calls between processes
     Flag("rpc_deadline", 180000, "milliseconds that one call may take, waiting included"),
     Flag("rpc_retry_times", 3, "how often a call is repeated after a lost connection"),
@@ -207,9 +205,18 @@ def describe() -> str:
     return "\n".join(lines)
 
 
+_PAGE = """\
+# Flags
+
+Set a flag for a process with `FLAGS_name=value` in its environment, or in a script with
+`bireme.set_flags`. `bireme flags` shows the present values and where they came from. This page is
+written by `make docs`.
+"""
+
+
 def markdown() -> str:
-    """The table for the documentation: defaults, not present values."""
-    rows = ["| flag | type | default | meaning |", "|---|---|---|---|"]
+    """The page of the documentation: defaults, not present values."""
+    rows = [_PAGE, "| flag | type | default | meaning |", "|---|---|---|---|"]
     for flag in TABLE:
         default = f"CPU_NUM, else {flag.default}" if flag.fallback else f"{flag.default}"
         rows.append(f"| `{flag.name}` | {flag.kind.__name__} | {default} | {flag.meaning} |")

@@ -85,7 +85,7 @@ def run(script: str, arguments: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.option("--markdown", is_flag=True, help="As a table for the documentation.")
+@click.option("--markdown", is_flag=True, help="As a page of the documentation.")
 def flags(markdown: bool) -> None:
     """List every flag: name, present value, where the value came from, meaning.
 
