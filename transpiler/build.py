@@ -9,6 +9,7 @@ from bireme.ir.operator import ROLE_DEFAULTS, freeze, freeze_attr
 from bireme.ops.table import signatures
 
 Slots = Mapping[str, Iterable[str]]
+_SHAPELESS = (VarType.STEP_SCOPES, VarType.RAW, VarType.READER)
 
 
 @cache
@@ -45,13 +46,10 @@ def declare(
     persistable: bool = False,
 ) -> Variable:
     """A plain variable like another one; kinds without a shape keep what they say about persistence."""
-    fields = Variable.fields(like)
-    shapeless = like.type in (VarType.STEP_SCOPES, VarType.RAW, VarType.READER)
-    fields["persistable"] = like.persistable if shapeless else persistable
-    fields["name"] = like.name if name is None else name
-    if shape is not None:
-        fields["shape"] = tuple(shape)
-    return block.create_var(**fields)
+    if like.type in _SHAPELESS:
+        persistable = like.persistable
+    new = like.name if name is None else name
+    return block.declare_like(like, new, like.shape if shape is None else tuple(shape), persistable)
 
 
 def declare_control(block: Block, name: str) -> str:

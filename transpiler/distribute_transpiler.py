@@ -6,10 +6,11 @@ from typing import Any
 from bireme.errors import ConfigError, ProgramError
 from bireme.ir import Program, default_main_program, default_startup_program
 
+from .check import check_plan, check_server, check_trainer
 from .cluster import inter_ranks, ranks_of, servers_and_trainers
 from .collective import GradAllReduce, LocalSGD, SingleProcessMultiThread
 from .config import COLLECTIVE_MODES, DistributeTranspilerConfig
-from .overview import VarsDistributed, VarStruct, overview, placement_map
+from .overview import VarsDistributed, VarStruct, placement_map
 from .plan import Plan, make_plan
 from .survey import Survey, survey
 from .to_collective import Ranks, to_nccl2, to_nccl2_startup
@@ -33,7 +34,6 @@ class DistributeTranspiler:
         self.plan: Plan | None = None
         self.survey: Survey | None = None
         self.vars_overview: VarsDistributed | None = None
-        self.param_grad_ep_mapping: dict[str, dict[str, list[VarStruct]]] = {}
 
     def transpile(
         self,
@@ -64,9 +64,10 @@ class DistributeTranspiler:
         cluster = servers_and_trainers(trainer_id, pservers, trainers, current_endpoint)
         self.survey = survey(self._main.clone(), startup.clone())
         self.plan = make_plan(self.survey, self.config, cluster, sync)
-        self.vars_overview = overview(self.survey, self.plan)
-        self.param_grad_ep_mapping = placement_map(self.survey, self.plan)
+        self.vars_overview = VarsDistributed(self.survey, self.plan)
         main = to_trainer(self.survey, self.plan)
+        check_plan(self.plan)
+        check_trainer(self.survey, self.plan, main)
         main._parameters_on_pservers = self.vars_overview
         self._main.take(main)
         startup.take(to_startup(self.survey, self.plan))
@@ -90,6 +91,13 @@ class DistributeTranspiler:
         one = how == "single_process_multi_thread"
         made = SingleProcessMultiThread() if one else _COLLECTIVE[how](self.config.nccl_comm_num)
         made.transpile(startup, self._main, trainer_id, trainers, current, self.config.wait_port)
+
+    @property
+    def param_grad_ep_mapping(self) -> dict[str, dict[str, list[VarStruct]]]:
+        """The slices of parameters and gradients of each server, by endpoint."""
+        if self.plan is None or self.survey is None:
+            return {}
+        return placement_map(self.survey, self.plan)
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
         """The program of a trainer; with `wait_port` its link first waits until all servers answer."""
@@ -115,7 +123,9 @@ class DistributeTranspiler:
         """The startup program of the server at `endpoint`."""
         made, plan = self._planned("get_startup_program")
         server = to_server(made, plan, endpoint) if pserver_program is None else pserver_program
-        return to_server_startup(made, plan, endpoint, server)
+        startup = to_server_startup(made, plan, endpoint, server)
+        check_server(plan, endpoint, server, startup)
+        return startup
 
     def _planned(self, door: str) -> tuple[Survey, Plan]:
         if self.plan is not None and self.survey is not None:

@@ -5,7 +5,7 @@ from bireme.ir import Program, default_main_program, default_startup_program
 from .cluster import servers_and_trainers
 from .config import DistributeTranspilerConfig
 from .distribute_transpiler import DistributeTranspiler
-from .overview import VarStruct, overview, placement_map
+from .overview import VarsDistributed, VarStruct, placement_map
 from .survey import survey
 from .to_geo import geo_plan, geo_server, geo_startup, geo_trainer, vars_info
 from .to_startup import to_server_startup
@@ -19,7 +19,6 @@ class GeoSgdTranspiler(DistributeTranspiler):
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
         super().__init__(config)
         self.vars_info: dict[str, dict[str, list[str]]] = {}
-        self.param_opt_ep_mapping: dict[str, dict[str, list[VarStruct]]] = {}
 
     def transpile(
         self,
@@ -42,13 +41,24 @@ class GeoSgdTranspiler(DistributeTranspiler):
         self.survey = survey(self._main.clone(), startup.clone())
         self.plan = geo_plan(self.survey, self.config, cluster)
         self.vars_info = vars_info(self.survey, self.plan)
-        self.vars_overview = overview(self.survey, self.plan, fetched=False, state=False)
-        self.param_opt_ep_mapping = placement_map(self.survey, self.plan, ("params",))
+        self.vars_overview = VarsDistributed(self.survey, self.plan, fetched=False, state=False)
         main = geo_trainer(self.survey, self.plan)
         main._parameters_on_pservers = self.vars_overview
         self._main.take(main)
         startup.take(geo_startup(self.survey, self.plan))
         self.trainer_startup_program = startup
+
+    @property
+    def param_grad_ep_mapping(self) -> dict[str, dict[str, list[VarStruct]]]:
+        """No gradients travel."""
+        return {}
+
+    @property
+    def param_opt_ep_mapping(self) -> dict[str, dict[str, list[VarStruct]]]:
+        """The slices of each server, by endpoint."""
+        if self.plan is None or self.survey is None:
+            return {}
+        return placement_map(self.survey, self.plan, ("params",))
 
     def get_pserver_program(self, endpoint: str) -> Program:
         """The program of the server at `endpoint`."""

@@ -1,7 +1,8 @@
 """Where every variable of a job lives, with Fluid's accessors: what savers and loaders read off a program."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from bireme.ir import Variable, VarType
 
@@ -41,10 +42,25 @@ class VarDistributed:
 
 
 class VarsDistributed:
-    """All slices of a job."""
+    """All slices of a job: parameters in the order of updates, then the optimizers' variables by server.
 
-    def __init__(self, found: Iterable[VarDistributed] = ()) -> None:
-        self.distributed_vars: list[VarDistributed] = list(found)
+    `fetched` says whether trainers fetch rows of remote tables, `state` whether servers run optimizers.
+    """
+
+    def __init__(self, survey: Survey, plan: Plan, *, fetched: bool = True, state: bool = True) -> None:
+        self._survey, self._plan, self._fetched, self._state = survey, plan, fetched, state
+
+    @cached_property
+    def distributed_vars(self) -> list[VarDistributed]:
+        survey, plan = self._survey, self._plan
+        found = [
+            _param(survey, self._fetched and placement.remote, shard)
+            for placement in plan.placements
+            for shard in placement.shards
+        ]
+        for endpoint in plan.cluster.endpoints if self._state else ():
+            found += _state(survey, plan, endpoint)
+        return found
 
     def get_distributed_var_by_slice(self, var_name: str) -> VarDistributed | None:
         return next((v for v in self.distributed_vars if v.slice.name == var_name), None)
@@ -74,19 +90,6 @@ class VarsDistributed:
             f"{v.slice.name} {list(v.slice.shape)} at {v.offset} of {v.origin.name}: {v.vtype} on {v.endpoint}"
             for v in self.distributed_vars
         )
-
-
-def overview(
-    survey: Survey, plan: Plan, *, fetched: bool = True, state: bool = True
-) -> VarsDistributed:
-    """Parameters in the order of updates, then the optimizers' variables server by server.
-
-    `fetched` says whether trainers fetch rows of remote tables, `state` whether servers run optimizers.
-    """
-    found = [_param(survey, fetched and p.remote, s) for p in plan.placements for s in p.shards]
-    for endpoint in plan.cluster.endpoints if state else ():
-        found += _state(survey, plan, endpoint)
-    return VarsDistributed(found)
 
 
 def _param(survey: Survey, remote: bool, shard: Shard) -> VarDistributed:

@@ -59,12 +59,17 @@ class Block:
 
     def copy_var(self, var: Variable) -> Variable:
         """A variable like `var`, of the same class, owned by this block."""
-        return self._own_copy(var, type(var))
-
-    def _own_copy(self, var: Variable, cls: type[Variable]) -> Variable:
-        copy: Variable = cls(self, **var.fields())
+        copy = var.twin(self)
         self._own(copy)
         return copy
+
+    def declare_like(
+        self, var: Variable, name: str, shape: tuple[int, ...], persistable: bool
+    ) -> Variable:
+        """Declare a plain variable like `var` under another name and shape."""
+        made = var.plain_twin(self, name, shape, persistable)
+        self._own(made)
+        return made
 
     def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
         """A plain variable like `var`; persistable unless told to keep what `var` says."""

@@ -109,6 +109,23 @@ class Variable:
             "belong_to_optimizer": self.belong_to_optimizer,
         }
 
+    def twin(self, block: "Block") -> "Variable":
+        """A variable like this one, of the same class, for another block."""
+        copy = self.__class__.__new__(self.__class__)
+        copy.__dict__.update(self.__dict__)
+        copy.__dict__.update(block=block, op=None)
+        return copy
+
+    def plain_twin(
+        self, block: "Block", name: str, shape: tuple[int, ...], persistable: bool
+    ) -> "Variable":
+        """A variable like this one, but no parameter, for another block."""
+        copy = Variable.__new__(Variable)
+        mine = self.__dict__
+        copy.__dict__.update(mine if self.__class__ is Variable else {k: mine[k] for k in _PLAIN})
+        copy.__dict__.update(block=block, op=None, name=name, _shape=shape, _persistable=persistable)
+        return copy
+
     def assume(self, other: "Variable") -> None:
         """Become like `other` in everything but identity and owner."""
         self.__dict__.update({k: v for k, v in other.__dict__.items() if k != "block"})
@@ -132,6 +149,12 @@ class Variable:
     def numpy_dtype(self) -> str:
         """The NumPy name of the element type."""
         return numpy_name(self.dtype if self.dtype is not None else VarType.FP32)
+
+
+_PLAIN = (
+    *("block", "name", "op", "error_clip", "capacity", "need_check_feed", "belong_to_optimizer"),
+    *("_shape", "_dtype", "_type", "_lod_level", "_persistable", "_stop_gradient", "_is_data"),
+)
 
 
 class Parameter(Variable):
