@@ -4,6 +4,7 @@ from . import math_op_patch
 from .control_flow import *
 from .elementwise import *
 from .io import *
+from .labelling import *
 from .learning_rate_scheduler import *
 from .loss import *
 from .metric_op import *
@@ -11,6 +12,8 @@ from .nn import *
 from .ops import *
 from .picking import *
 from .reduction import *
+from .rnn import *
+from .sequence_lod import *
 from .shaping import *
 from .sparse import *
 from .tensor import *

@@ -1,0 +1,109 @@
+"""What recurrent operators share: packed sequences and activations with their slopes.
+
+Sequences are packed by step: all first steps, longest sequence first, then all second steps, and so
+on. This file knows arrays and LoDs, no operators.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bireme.errors import InvalidArgument
+from bireme.runtime.arrays import Array
+
+from .segments import offsets_of
+
+
+# -- packing ----------------------------------------------------------------------------------
+class Packed(NamedTuple):
+    """Rows of sequences by step: `rows[begin:end]` are step t of the sequences that have one."""
+
+    rows: Array
+    order: Array
+    bounds: tuple[tuple[int, int], ...]
+
+    def steps(self) -> Iterator[tuple[int, int, int]]:
+        """(begin, end, begin of the step before) of each step."""
+        before = 0
+        for begin, end in self.bounds:
+            yield begin, end, before
+            before = begin
+
+
+def packed(xp: Array, lod: Any, operator: str, *, reverse: bool) -> Packed:
+    """How the rows of sequences are packed; `reverse` starts at the ends."""
+    offsets = offsets_of(lod, operator)
+    lengths = np.diff(offsets)
+    order = np.argsort(-lengths, kind="stable")
+    longest = int(lengths.max(initial=0))
+    counts = np.searchsorted(-lengths[order], -np.arange(longest), side="left")
+    first = offsets[1:] - 1 if reverse else offsets[:-1]
+    sign = -1 if reverse else 1
+    parts = [first[order[:n]] + sign * t for t, n in enumerate(counts)]
+    rows = np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
+    ends = np.concatenate(([0], np.cumsum(counts))).tolist()
+    return Packed(xp.asarray(rows), xp.asarray(order), tuple(pairwise(ends)))
+
+
+def unpacked(xp: Array, values: Array, rows: Array) -> Array:
+    out = xp.empty_like(values)
+    out[rows] = values
+    return out
+
+
+def previous(xp: Array, run: Packed, values: Array, initial: Array) -> Array:
+    """For each packed row the value of the step before."""
+    out = xp.empty_like(values)
+    for t, (begin, end, before) in enumerate(run.steps()):
+        count = end - begin
+        out[begin:end] = initial[:count] if t == 0 else values[before : before + count]
+    return out
+
+
+def initial(xp: Array, given: Array, run: Packed, width: int, like: Array) -> Array:
+    if given is None:
+        return xp.zeros((len(run.order), width), dtype=like.dtype)
+    return given[run.order]
+
+
+def initial_gradient(xp: Array, grad: Array, order: Array) -> Array:
+    out = xp.empty_like(grad)
+    out[order] = grad
+    return out
+
+
+# -- activations ------------------------------------------------------------------------------
+class Activation(NamedTuple):
+    """A function and its derivative, the latter from the function's value."""
+
+    value: Callable[[Array, Array], Array]
+    slope: Callable[[Array, Array], Array]
+
+
+def sigmoid(xp: Array, x: Array) -> Array:
+    return 0.5 * (xp.tanh(0.5 * x) + 1)
+
+
+ACTIVATIONS: dict[Any, Activation] = {
+    "identity": Activation(lambda xp, x: x, lambda xp, y: xp.ones_like(y)),
+    "sigmoid": Activation(sigmoid, lambda xp, y: y * (1 - y)),
+    "tanh": Activation(lambda xp, x: xp.tanh(x), lambda xp, y: 1 - y * y),
+    "relu": Activation(lambda xp, x: xp.maximum(x, 0), lambda xp, y: (y > 0).astype(y.dtype)),
+}
+NUMBERED = ("identity", "sigmoid", "tanh", "relu")
+
+
+def activation(name: str) -> Activation:
+    """The activation of that name.
+
+    Raises:
+        InvalidArgument: there is none.
+    """
+    found = ACTIVATIONS.get(name)
+    if found is None:
+        raise InvalidArgument(
+            f"activation {name!r} is not known here", hint=f"use one of {', '.join(ACTIVATIONS)}"
+        )
+    return found

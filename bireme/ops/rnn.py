@@ -1,0 +1,374 @@
+"""LSTM over sequences, plain and with projection.
+
+Gates stand in the order candidate, input, forget, output. Each step is one matrix product over the
+sequences that are still running.
+"""
+
+from typing import Any, NamedTuple
+
+from bireme.ir import Block, Operator
+from bireme.runtime.arrays import Array
+
+from .packing import Activation, activation, initial, initial_gradient, packed, previous, unpacked
+from .table import GradOp, Infer, OpSpec, op
+
+
+class _Acts(NamedTuple):
+    gate: Activation
+    cell: Activation
+    candidate: Activation
+
+
+def _acts(gate: str, cell: str, candidate: str) -> _Acts:
+    return _Acts(activation(gate), activation(cell), activation(candidate))
+
+
+# -- LSTM: gates in the order candidate, input, forget, output --------------------------------
+class _Peepholes(NamedTuple):
+    """Weights by which the cell looks into the gates."""
+
+    input: Array
+    forget: Array
+    output: Array
+
+
+def _peepholes(bias: Array, width: int, use: bool) -> _Peepholes | None:
+    if not use or bias is None:
+        return None
+    flat = bias.reshape(-1)
+    return _Peepholes(*(flat[(4 + k) * width : (5 + k) * width] for k in range(3)))
+
+
+def _lstm_step(xp: Array, gates: Array, c_prev: Array, acts: _Acts, peep: Any, clip: float) -> Any:
+    """Activate the gates in place; returns the cell and its activation."""
+    width = c_prev.shape[1]
+    candidate, enter, forget, leave = (gates[:, k * width : (k + 1) * width] for k in range(4))
+    if peep is not None:
+        enter += peep.input * c_prev
+        forget += peep.forget * c_prev
+    candidate[...] = acts.candidate.value(xp, candidate)
+    enter[...] = acts.gate.value(xp, enter)
+    forget[...] = acts.gate.value(xp, forget)
+    cell = candidate * enter + forget * c_prev
+    if clip > 0:
+        xp.clip(cell, -clip, clip, out=cell)
+    if peep is not None:
+        leave += peep.output * cell
+    leave[...] = acts.gate.value(xp, leave)
+    return cell, acts.cell.value(xp, cell)
+
+
+def _lstm_step_gradient(
+    xp: Array, step: Any, acts: _Acts, peep: Any, clip: float, grad_h: Array, grad_c: Array
+) -> tuple[Array, Array]:
+    """(gradient of the gates before activation, gradient of the cell before the step)."""
+    gates, cell, cell_act, c_prev = step
+    width = cell.shape[1]
+    candidate, enter, forget, leave = (gates[:, k * width : (k + 1) * width] for k in range(4))
+    out = xp.empty_like(gates)
+    d_candidate, d_enter, d_forget, d_leave = (
+        out[:, k * width : (k + 1) * width] for k in range(4)
+    )
+    d_leave[...] = grad_h * cell_act * acts.gate.slope(xp, leave)
+    grad_c = grad_c + grad_h * leave * acts.cell.slope(xp, cell_act)
+    if peep is not None:
+        grad_c += d_leave * peep.output
+    if clip > 0:
+        grad_c = grad_c * (xp.abs(cell) < clip)
+    d_candidate[...] = grad_c * enter * acts.candidate.slope(xp, candidate)
+    d_enter[...] = grad_c * candidate * acts.gate.slope(xp, enter)
+    d_forget[...] = grad_c * c_prev * acts.gate.slope(xp, forget)
+    before = grad_c * forget
+    if peep is not None:
+        before += d_enter * peep.input + d_forget * peep.forget
+    return out, before
+
+
+def _bias_gradient(xp: Array, bias: Array, gates: Array, cell: Array, before: Array) -> Array:
+    """Gradient of the bias, and of the peephole weights that follow it."""
+    width = cell.shape[1]
+    parts = [gates.sum(axis=0)]
+    if bias.size > 4 * width:
+        for k, seen in ((1, before), (2, before), (3, cell)):
+            parts.append((gates[:, k * width : (k + 1) * width] * seen).sum(axis=0))
+    return xp.concatenate(parts).reshape(bias.shape)
+
+
+def _lstm_shapes(ctx: Infer) -> None:
+    x = ctx.x("Input")
+    width = x.shape[1] // 4
+    hidden = (x.shape[0], width)
+    ctx.set("Hidden", hidden, like=x)
+    ctx.set("Cell", hidden, like=x)
+    ctx.set("BatchGate", x.shape, x.dtype, lod_level=0)
+    ctx.set("BatchCellPreAct", hidden, x.dtype, lod_level=0)
+
+
+def _lstm_gradient(operator: Operator, block: Block) -> list[OpSpec]:
+    """The original ignores what flows into Cell; where somebody reads Cell, it counts here."""
+    uses = "Input H0 C0 Weight Bias Hidden Cell BatchGate BatchCellPreAct".split()
+    inputs = {s: operator.inputs.get(s) or operator.outputs.get(s, ()) for s in uses}
+    cell = operator.output("Cell")
+    read = any(cell[0] in other.input_arg_names for other in block.ops) if cell else False
+    for slot in ("Hidden", "Cell") if read else ("Hidden",):
+        inputs[slot + "@GRAD"] = tuple(n + "@GRAD" for n in operator.output(slot))
+    wrt = "Input H0 C0 Weight Bias".split()
+    outputs = {s + "@GRAD": [n + "@GRAD" for n in operator.input(s)] for s in wrt}
+    return [OpSpec("lstm_grad", inputs, outputs, operator.attrs)]
+
+
+@op(
+    "lstm",
+    infer=_lstm_shapes,
+    grad=_lstm_gradient,
+    returns="Hidden Cell BatchGate BatchCellPreAct",
+    lod="Input",
+)
+def lstm(
+    xp: Array,
+    Input: Array,
+    Input_lod: Any,
+    H0: Array,
+    C0: Array,
+    Weight: Array,
+    Bias: Array,
+    use_peepholes: bool,
+    is_reverse: bool,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+) -> tuple[Array, ...]:
+    """Hochreiter and Schmidhuber's LSTM over sequences of projected inputs."""
+    run = packed(xp, Input_lod, "lstm", reverse=is_reverse)
+    width = Weight.shape[0]
+    acts = _acts(gate_activation, cell_activation, candidate_activation)
+    peep = _peepholes(Bias, width, use_peepholes)
+    gates = Input[run.rows]
+    if Bias is not None:
+        gates += Bias.reshape(-1)[: 4 * width]
+    cells = xp.empty((len(gates), width), dtype=Input.dtype)
+    cell_acts, hidden = xp.empty_like(cells), xp.empty_like(cells)
+    h = initial(xp, H0, run, width, Input)
+    c = initial(xp, C0, run, width, Input)
+    for t, (begin, end, _) in enumerate(run.steps()):
+        part = gates[begin:end]
+        if t or H0 is not None:
+            part += h[: end - begin] @ Weight
+        c, activated = _lstm_step(xp, part, c[: end - begin], acts, peep, 0.0)
+        h = part[:, 3 * width :] * activated
+        cells[begin:end], cell_acts[begin:end], hidden[begin:end] = c, activated, h
+    return (
+        unpacked(xp, hidden, run.rows),
+        unpacked(xp, cells, run.rows),
+        gates,
+        cell_acts,
+    )
+
+
+_LSTM_SLOTS = {
+    "Input": "",
+    "H0": "?",
+    "C0": "?",
+    "Weight": "",
+    "Bias": "",
+    "Hidden": "",
+    "Cell": "",
+    "BatchGate": "",
+    "BatchCellPreAct": "",
+    "Hidden@GRAD": "",
+    "Cell@GRAD": "?",
+}
+_LSTM_ATTRS = {
+    "use_peepholes": True,
+    "is_reverse": False,
+    "gate_activation": "sigmoid",
+    "cell_activation": "tanh",
+    "candidate_activation": "tanh",
+}
+
+
+def _like_forward(ctx: Infer) -> None:
+    for slot in ctx.op.outputs:
+        origin = ctx.input(slot.removesuffix("@GRAD"))
+        if origin is not None:
+            ctx.set(slot, like=origin)
+
+
+@op(
+    "lstm_grad",
+    infer=_like_forward,
+    ins=_LSTM_SLOTS,
+    outs={"Input@GRAD": "", "H0@GRAD": "", "C0@GRAD": "", "Weight@GRAD": "", "Bias@GRAD": ""},
+    attrs=_LSTM_ATTRS,
+    returns="Input@GRAD H0@GRAD C0@GRAD Weight@GRAD Bias@GRAD",
+)
+def lstm_grad(
+    xp: Array,
+    Input: Array,
+    Input_lod: Any,
+    H0: Array,
+    C0: Array,
+    Weight: Array,
+    Bias: Array,
+    Hidden: Array,
+    Cell: Array,
+    BatchGate: Array,
+    BatchCellPreAct: Array,
+    dHidden: Array,
+    dCell: Array,
+    use_peepholes: bool,
+    is_reverse: bool,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+) -> tuple[Any, ...]:
+    run = packed(xp, Input_lod, "lstm_grad", reverse=is_reverse)
+    width = Weight.shape[0]
+    acts = _acts(gate_activation, cell_activation, candidate_activation)
+    peep = _peepholes(Bias, width, use_peepholes)
+    cells = Cell[run.rows]
+    c_before = previous(xp, run, cells, initial(xp, C0, run, width, cells))
+    flowing = xp.zeros_like(cells) if dHidden is None else dHidden[run.rows]
+    into_cell = None if dCell is None else dCell[run.rows]
+    grad = xp.empty_like(BatchGate)
+    d_h = xp.zeros((len(run.order), width), dtype=cells.dtype)
+    d_c = xp.zeros_like(d_h)
+    for begin, end in reversed(run.bounds):
+        count, part = end - begin, slice(begin, end)
+        step = BatchGate[part], cells[part], BatchCellPreAct[part], c_before[part]
+        c = d_c[:count] if into_cell is None else d_c[:count] + into_cell[part]
+        found = _lstm_step_gradient(xp, step, acts, peep, 0.0, d_h[:count] + flowing[part], c)
+        grad[part], d_c[:count] = found
+        xp.matmul(grad[part], Weight.T, out=d_h[:count])
+    h_before = previous(xp, run, Hidden[run.rows], initial(xp, H0, run, width, cells))
+    return (
+        unpacked(xp, grad, run.rows),
+        None if H0 is None else initial_gradient(xp, d_h, run.order),
+        None if C0 is None else initial_gradient(xp, d_c, run.order),
+        h_before.T @ grad,
+        _bias_gradient(xp, Bias, grad, cells, c_before),
+    )
+
+
+# -- LSTM with projection ---------------------------------------------------------------------
+def _lstmp_shapes(ctx: Infer) -> None:
+    x = ctx.x("Input")
+    hidden = (x.shape[0], x.shape[1] // 4)
+    ctx.set("Projection", (x.shape[0], ctx.x("ProjWeight").shape[1]), like=x)
+    ctx.set("Cell", hidden, like=x)
+    ctx.set("BatchGate", x.shape, x.dtype, lod_level=0)
+    ctx.set("BatchCellPreAct", hidden, x.dtype, lod_level=0)
+    ctx.set("BatchHidden", hidden, x.dtype, lod_level=0)
+
+
+@op(
+    "lstmp",
+    infer=_lstmp_shapes,
+    grad=GradOp(
+        uses=(
+            *("H0", "C0", "Weight", "ProjWeight", "Bias", "Projection", "Cell", "BatchGate"),
+            *("BatchCellPreAct", "BatchHidden"),
+        ),
+        wrt=("Input", "H0", "C0", "Weight", "ProjWeight", "Bias"),
+        of=("Projection",),
+    ),
+    returns="Projection Cell BatchGate BatchCellPreAct BatchHidden",
+    lod="Input",
+)
+def lstmp(
+    xp: Array,
+    Input: Array,
+    Input_lod: Any,
+    H0: Array,
+    C0: Array,
+    Weight: Array,
+    ProjWeight: Array,
+    Bias: Array,
+    use_peepholes: bool,
+    is_reverse: bool,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+    proj_activation: str,
+    cell_clip: float,
+    proj_clip: float,
+) -> tuple[Array, ...]:
+    """An LSTM whose output is projected before it recurs."""
+    run = packed(xp, Input_lod, "lstmp", reverse=is_reverse)
+    width, narrow = ProjWeight.shape
+    acts = _acts(gate_activation, cell_activation, candidate_activation)
+    peep = _peepholes(Bias, width, use_peepholes)
+    gates = Input[run.rows] + Bias.reshape(-1)[: 4 * width]
+    cells = xp.empty((len(gates), width), dtype=Input.dtype)
+    cell_acts, hidden = xp.empty_like(cells), xp.empty_like(cells)
+    outs = xp.empty((len(gates), narrow), dtype=Input.dtype)
+    r = initial(xp, H0, run, narrow, Input)
+    c = initial(xp, C0, run, width, Input)
+    for begin, end in run.bounds:
+        part = gates[begin:end]
+        part += r[: end - begin] @ Weight
+        c, activated = _lstm_step(xp, part, c[: end - begin], acts, peep, cell_clip)
+        h = part[:, 3 * width :] * activated
+        r = activation(proj_activation).value(xp, h @ ProjWeight)
+        if proj_clip > 0:
+            r = xp.clip(r, -proj_clip, proj_clip)
+        cells[begin:end], cell_acts[begin:end], hidden[begin:end] = c, activated, h
+        outs[begin:end] = r
+    back = run.rows
+    return unpacked(xp, outs, back), unpacked(xp, cells, back), gates, cell_acts, hidden
+
+
+@op("lstmp_grad", lod="Projection")
+def lstmp_grad(
+    xp: Array,
+    H0: Array,
+    C0: Array,
+    Weight: Array,
+    ProjWeight: Array,
+    Bias: Array,
+    Projection: Array,
+    Projection_lod: Any,
+    Cell: Array,
+    BatchGate: Array,
+    BatchCellPreAct: Array,
+    BatchHidden: Array,
+    dProjection: Array,
+    use_peepholes: bool,
+    is_reverse: bool,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+    proj_activation: str,
+    cell_clip: float,
+    proj_clip: float,
+) -> tuple[Any, ...]:
+    run = packed(xp, Projection_lod, "lstmp_grad", reverse=is_reverse)
+    width, narrow = ProjWeight.shape
+    acts = _acts(gate_activation, cell_activation, candidate_activation)
+    peep = _peepholes(Bias, width, use_peepholes)
+    cells, outs = Cell[run.rows], Projection[run.rows]
+    c_before = previous(xp, run, cells, initial(xp, C0, run, width, cells))
+    slope = activation(proj_activation).slope(xp, outs)
+    if proj_clip > 0:
+        slope = slope * (xp.abs(outs) < proj_clip)
+    flowing = dProjection[run.rows]
+    grad, projected = xp.empty_like(BatchGate), xp.empty_like(outs)
+    d_r = xp.zeros((len(run.order), narrow), dtype=cells.dtype)
+    d_c = xp.zeros((len(run.order), width), dtype=cells.dtype)
+    for begin, end in reversed(run.bounds):
+        count, part = end - begin, slice(begin, end)
+        projected[part] = (flowing[part] + d_r[:count]) * slope[part]
+        d_h = projected[part] @ ProjWeight.T
+        step = BatchGate[part], cells[part], BatchCellPreAct[part], c_before[part]
+        found = _lstm_step_gradient(xp, step, acts, peep, cell_clip, d_h, d_c[:count])
+        grad[part], d_c[:count] = found
+        xp.matmul(grad[part], Weight.T, out=d_r[:count])
+    r_before = previous(xp, run, outs, initial(xp, H0, run, narrow, cells))
+    return (
+        unpacked(xp, grad, run.rows),
+        None if H0 is None else initial_gradient(xp, d_r, run.order),
+        None if C0 is None else initial_gradient(xp, d_c, run.order),
+        r_before.T @ grad,
+        BatchHidden.T @ projected,
+        _bias_gradient(xp, Bias, grad, cells, c_before),
+    )
