@@ -9,11 +9,14 @@ from .learning_rate_scheduler import *
 from .loss import *
 from .metric_op import *
 from .nn import *
+from .normalise import *
 from .ops import *
 from .picking import *
+from .pixels import *
 from .reduction import *
 from .rnn import *
 from .sequence_lod import *
 from .shaping import *
 from .sparse import *
 from .tensor import *
+from .vision import *
