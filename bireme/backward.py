@@ -24,6 +24,7 @@ from bireme.ops.table import ROWS, OpSpec
 __all__ = ["append_backward", "gradients"]
 
 Callback = Callable[[Block, Operator, Mapping[str, str]], None]
+Derive = Callable[[Block, Sequence[Operator], Collection[str]], list[Operator]]
 
 
 def append_backward(
@@ -52,12 +53,13 @@ def append_backward(
             hint="reduce it with layers.mean or layers.reduce_sum",
         )
     mark_loss(block, loss.name)
+    derive: Derive | None = None
     if checkpoints:
-        from bireme.passes.recompute import append_recomputing_backward
+        from bireme.passes.recompute import recomputing
 
-        made = append_recomputing_backward(loss, checkpoints, _names(no_grad_set), callbacks or ())
-    else:
-        made = differentiate(block, {loss.name: None}, (), _names(no_grad_set), callbacks or ())
+        derive = recomputing(_names(checkpoints))
+    stopped = _names(no_grad_set)
+    made = differentiate(block, {loss.name: None}, (), stopped, callbacks or (), derive)
     pairs = []
     for param in _parameters(program, parameter_list):
         name = made.get(param.name)
@@ -94,10 +96,12 @@ def differentiate(
     inputs: Collection[str],
     no_grad: Collection[str],
     callbacks: Sequence[Callback],
+    derive: Derive | None = None,
 ) -> dict[str, str]:
     """Append the backward operators; the result maps each variable to the name of its gradient.
 
-    `targets` maps a target to the variable that holds its gradient, or None for ones.
+    `targets` maps a target to the variable that holds its gradient, or None for ones. `derive`
+    makes the operators from the path (default: `gradient_operators`).
     """
     stopped = stopped_variables(block.program, no_grad) - set(inputs)
     path = operators_between(block, targets, inputs, stopped)
@@ -109,7 +113,7 @@ def differentiate(
             _append_ones(block, target, callbacks)
         else:
             renames[grad_name(target)] = weight
-    ops = gradient_operators(block, path, stopped)
+    ops = (derive or gradient_operators)(block, path, stopped)
     ops = add_repeated(ops, block.idx)
     ops = without_stopped(ops, {grad_name(n) for n in stopped}, set(map(grad_name, inputs)))
     taken = set(block.vars) - {

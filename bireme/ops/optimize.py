@@ -103,12 +103,15 @@ def lars_momentum(
     lars_weight_decay: float,
     out: Any = None,
 ) -> tuple[Array, Array]:
-    """v <- mu v + r' (g + d p);  p <- p - v, with r' = r c |p| / (|g| + d |p|).
+    """v <- mu v + r' (g + d p);  p <- p - v, with r' = r c |p| / (|g| + d |p|), or r where p or g
+    is 0.
 
     You et al., Large batch training of convolutional networks, 2017.
     """
     size, slope = norm(xp, Param), norm(xp, Grad)
-    rate = LearningRate * lars_coeff * size / (slope + lars_weight_decay * size)
+    both = (size > 0) & (slope > 0)
+    ratio = lars_coeff * size / xp.where(both, slope + lars_weight_decay * size, 1)
+    rate = LearningRate * xp.where(both, ratio, 1).astype(Param.dtype)
     new, speed = targets(xp, out, Param, Velocity)
     for p, g, v, q, w in tiles(xp, Param, Grad, Velocity, new, speed):
         step = (g + p * lars_weight_decay) * rate

@@ -12,7 +12,7 @@ from math import prod
 from types import ModuleType
 from typing import Any
 
-from bireme.ir import EMPTY, Block, Operator, Variable, VarType
+from bireme.ir import EMPTY, Block, Operator, OpRole, Variable, VarType
 from bireme.ops.table import Kernel, Parameter, Role, Row
 
 from .analysis import Access
@@ -87,7 +87,8 @@ def key_of(op: Operator, block: Block) -> tuple[Key, bool]:
         name = _SLICE.sub("", name)
         begin *= prod(shape[1:])
     var = block._find_var_recursive(names[0])
-    lasting = var is not None and var.persistable
+    updates = op.role & OpRole.Optimize  # a noisy update draws anew in every step
+    lasting = var is not None and var.persistable and not updates
     fixed = bool(op.attrs.get("seed")) and "fix_seed" not in op.attrs
     return Key(seed, name, begin), not lasting and not fixed
 
