@@ -11,7 +11,7 @@ from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.runtime.arrays import Array
 from bireme.runtime.values import WithLoD
 
-from .segments import from_lengths, offsets_of, owners
+from .segments import from_lengths, lod_of, offsets_of, owners
 from .shapes import same_as
 from .table import GradOp, Infer, op
 
@@ -76,7 +76,7 @@ def sequence_conv(
     return _columns(xp, X, offsets, contextStart, contextLength) @ Filter
 
 
-@op("sequence_conv_grad", lod="X")
+@op("sequence_conv_grad", lod=lod_of("X@GRAD", "X"))
 def sequence_conv_grad(
     xp: Array,
     X: Array,
@@ -112,7 +112,7 @@ def _rows_of(x: Array, lod: Any) -> tuple[Array, Array]:
 @op(
     "row_conv",
     infer=same_as("X"),
-    grad=GradOp(uses=("X", "Filter")),
+    grad=GradOp(uses=("X", "Filter"), wrt=("X", "Filter")),
     lod="X",
 )
 def row_conv(xp: Array, X: Array, X_lod: Any, Filter: Array) -> Array:
@@ -125,7 +125,7 @@ def row_conv(xp: Array, X: Array, X_lod: Any, Filter: Array) -> Array:
     return out.reshape(X.shape)
 
 
-@op("row_conv_grad", lod="X")
+@op("row_conv_grad", lod=lod_of("X@GRAD", "X"))
 def row_conv_grad(
     xp: Array, X: Array, X_lod: Any, Filter: Array, dOut: Array
 ) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from bireme.errors import InvalidArgument
 from bireme.ir import VarType
 from bireme.runtime.arrays import Array, to_host
 
-from .segments import Padded, offsets_of, pad, padded_index, unpad
+from .segments import Padded, lod_of, offsets_of, pad, padded_index, unpad
 from .table import GradOp, Infer, op
 
 
@@ -142,7 +142,7 @@ def linear_chain_crf(
     )
 
 
-@op("linear_chain_crf_grad", lod="Emission")
+@op("linear_chain_crf_grad", lod=lod_of("Emission@GRAD", "Emission"))
 def linear_chain_crf_grad(
     xp: Array,
     Emission: Array,

@@ -19,6 +19,7 @@ from .packing import (
     sigmoid,
     unpacked,
 )
+from .segments import lod_of
 from .table import GradOp, Infer, op
 
 
@@ -138,7 +139,7 @@ def gru(
     return unpacked(xp, hidden, run.rows), gates, kept, hidden
 
 
-@op("gru_grad", lod="Input")
+@op("gru_grad", lod=lod_of("Input@GRAD", "Input"))
 def gru_grad(
     xp: Array,
     Input: Array,

@@ -10,6 +10,7 @@ from bireme.ir import Block, Operator
 from bireme.runtime.arrays import Array
 
 from .packing import Activation, activation, initial, initial_gradient, packed, previous, unpacked
+from .segments import lod_of
 from .table import GradOp, Infer, OpSpec, op
 
 
@@ -201,6 +202,7 @@ def _like_forward(ctx: Infer) -> None:
     outs={"Input@GRAD": "", "H0@GRAD": "", "C0@GRAD": "", "Weight@GRAD": "", "Bias@GRAD": ""},
     attrs=_LSTM_ATTRS,
     returns="Input@GRAD H0@GRAD C0@GRAD Weight@GRAD Bias@GRAD",
+    lod=lod_of("Input@GRAD", "Input"),
 )
 def lstm_grad(
     xp: Array,
@@ -318,7 +320,7 @@ def lstmp(
     return unpacked(xp, outs, back), unpacked(xp, cells, back), gates, cell_acts, hidden
 
 
-@op("lstmp_grad", lod="Projection")
+@op("lstmp_grad", lod=lod_of("Input@GRAD", "Projection"))
 def lstmp_grad(
     xp: Array,
     H0: Array,

@@ -3,7 +3,7 @@
 This file knows LoDs and arrays, no operators.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +60,11 @@ def rows_per_sequence(lod: Lod) -> Array:
     for level in lod[1:]:
         offsets = level[offsets]
     return offsets
+
+
+def lod_of(output: str, source: str) -> Callable[..., dict[str, Lod]]:
+    """A LoD rule: only `output` has sequences, those of `source`."""
+    return lambda lods, values, attrs: {output: lods.get(source, ())}
 
 
 class Padded(NamedTuple):
