@@ -35,9 +35,9 @@ _NAMES: dict[str, str] = {
 }
 
 _MODULES = (
-    "backward clip collective core errors flags fleet initializer io ir layers metrics "
-    "nets ops optimizer param_attr passes profiler pserver reader regularizer rpc runtime trainer "
-    "transpiler"
+    "backward clip collective core dataset distributed errors flags fleet initializer io ir "
+    "layers metrics nets ops optimizer param_attr passes profiler pserver reader regularizer "
+    "rpc runtime trainer transpiler"
 ).split()
 
 __all__ = ["__version__", *_NAMES, *_MODULES]

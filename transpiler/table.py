@@ -32,7 +32,7 @@ def _cluster(plan: "Plan") -> str:
 
 def _rows(placement: "Placement") -> list[tuple[str, ...]]:
     """The parameter's name, shape and reason stand in the row of its first slice only."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for i, shard in enumerate(placement.shards):
         first = (placement.param, _shape(placement.shape)) if i == 0 else ("", "")
         why = placement.reason if i == 0 else ""
