@@ -14,10 +14,11 @@ from bireme import flags
 from bireme.ir import Operator
 from bireme.rpc.memory import keep_memory
 from bireme.rpc.refusals import raised
-from bireme.rpc.server import listening, native_methods
+from bireme.rpc.server import listening, native_methods, unary_methods
 
 from . import events as e
 from .core import Core
+from .fluid_service import FluidService
 from .roll import Limits
 from .service import Service, refused
 from .settings import Settings, read_settings
@@ -69,7 +70,7 @@ def host(settings: Settings, updates: Updates, times: Limits) -> None:
     signals: list[int] = []
     service = Service(Core(settings, times), updates, tick=min(0.25, times.silence / 20))
     try:
-        failure = asyncio.run(_serve(settings, service, times, signals))
+        failure = asyncio.run(_serve(settings, service, updates, times, signals))
     finally:
         service.close()
     if signals:
@@ -81,10 +82,12 @@ def host(settings: Settings, updates: Updates, times: Limits) -> None:
 
 
 async def _serve(
-    settings: Settings, service: Service, times: Limits, signals: list[int]
+    settings: Settings, service: Service, updates: Updates, times: Limits, signals: list[int]
 ) -> e.Failure | None:
     with _obeying(service, signals):
-        async with listening(settings.endpoint, native_methods(service), times.silence):
+        fluid = FluidService(service, updates, settings.trainers)
+        handlers = {**native_methods(service), **unary_methods(fluid.methods())}
+        async with listening(settings.endpoint, handlers, times.silence):
             print(
                 f"server {settings.endpoint} serves {settings.trainers} trainer(s)",
                 file=sys.stderr,

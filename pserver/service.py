@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from bireme import errors
@@ -24,6 +25,8 @@ from .updates import Updates
 
 __all__ = ["Service", "refused"]
 
+Reader = Callable[[e.Send], Any]
+
 
 def refused(failure: e.Failure) -> m.Refused:
     """A failure as the trainer hears it."""
@@ -36,6 +39,32 @@ def refused(failure: e.Failure) -> m.Refused:
     )
 
 
+def control(ticket: int, said: m.Message) -> e.Event:
+    """A small request as an event."""
+    match said:
+        case m.Hello():
+            return e.Hello(ticket, said.trainer, said.incarnation, said.beats)
+        case m.Heartbeat():
+            return e.Heartbeat(ticket, said.trainer, said.incarnation, said.step)
+        case m.Complete():
+            return e.Complete(ticket, said.trainer, said.incarnation)
+        case m.Abort():
+            return e.Abort(ticket, said.trainer, said.incarnation, said.step, said.cause)
+    raise errors.ProtocolError(f"{type(said).__name__} is no request")
+
+
+def counted(ticket: int, call: e.Call, said: m.Numbered, names: tuple[str, ...]) -> e.Event:
+    """A call of an exchange as an event; `names` are those of its payload."""
+    match said:
+        case m.Push():
+            return e.Push(ticket, call, said.step, names)
+        case m.Lookup():
+            return e.Prefetch(ticket, call, names)
+        case m.Pull():
+            return e.Pull(ticket, call, said.names, said.gated)
+    return e.Barrier(ticket, call, said.step)
+
+
 class Service:
     """One server, whoever carries its bytes."""
 
@@ -46,7 +75,7 @@ class Service:
         self._worker = ThreadPoolExecutor(1, "updates")
         self._tickets = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._lookups: set[int] = set()
+        self._readers: dict[int, Reader] = {}
         self._published: dict[tuple[str, ...], asyncio.Future[list[bytes]]] = {}
         self._incarnation = time.time_ns()
         self._end: asyncio.Future[e.Failure | None] | None = None
@@ -79,8 +108,8 @@ class Service:
     async def call(self, request: bytes) -> bytes:
         """Answer one small request."""
         try:
-            message = decode([request]).message
-            return b"".join(await self._frame(await self._ask(self._control, message)))
+            said = decode([request]).message
+            return b"".join(await self._frame(await self.ask(lambda t: control(t, said))))
         except errors.BiremeError as error:
             return encode(refusal(error))[0]
 
@@ -95,13 +124,32 @@ class Service:
                 received = decoder.feed(piece)
                 if received is None:
                     continue
-                unanswered.append(self._ask(self._counted, received))
-                if received.message.answer:  # type: ignore[union-attr]  # _counted lets only Numbered pass
+                said, answer = self._hear(received)
+                unanswered.append(answer)
+                if said.answer:
                     for part in await self._last_of(unanswered):
                         yield part
                     unanswered = []
         except errors.BiremeError as error:
             yield encode(refusal(error))[0]
+
+    def _hear(self, received: Received) -> "tuple[m.Numbered, asyncio.Future[Any]]":
+        said = received.message
+        if not isinstance(said, m.Numbered):
+            raise errors.ProtocolError(f"{type(said).__name__} has no place in an exchange")
+        call = e.Call(said.trainer, said.incarnation, said.sequence)
+        reader: Reader | None = None
+        if isinstance(said, m.Lookup):
+            reader = partial(self._work, self._updates.look_up, received.values)
+        elif isinstance(said, m.Pull):
+            reader = self._publish
+
+        def event(ticket: int) -> e.Event:
+            if isinstance(said, m.Push):
+                self._updates.keep(ticket, received.values)
+            return counted(ticket, call, said, tuple(received.values))
+
+        return said, self.ask(event, reader)
 
     async def _last_of(self, answers: list[asyncio.Future[Any]]) -> list[bytes]:
         """The last answer, which stands for all before it; the first refusal instead, if there is
@@ -111,44 +159,16 @@ class Service:
         refused = [a for a in given if isinstance(a, e.Failure)]
         return await self._frame(refused[0] if refused else given[-1])
 
-    def _ask(self, event: Callable[[int, Any], e.Event], said: Any) -> asyncio.Future[Any]:
+    def ask(
+        self, event: Callable[[int], e.Event], reader: "Reader | None" = None
+    ) -> "asyncio.Future[Any]":
+        """Give the core a call; its answer. `reader` turns leave to read into the values read."""
         ticket = next(self._tickets)
         self._waiting[ticket] = future = asyncio.get_running_loop().create_future()
-        try:
-            self.handle(event(ticket, said))
-        except BaseException:
-            del self._waiting[ticket]
-            raise
+        if reader is not None:
+            self._readers[ticket] = reader
+        self.handle(event(ticket))
         return future
-
-    def _control(self, ticket: int, said: m.Message) -> e.Event:
-        match said:
-            case m.Hello():
-                return e.Hello(ticket, said.trainer, said.incarnation, said.beats)
-            case m.Heartbeat():
-                return e.Heartbeat(ticket, said.trainer, said.incarnation, said.step)
-            case m.Complete():
-                return e.Complete(ticket, said.trainer, said.incarnation)
-            case m.Abort():
-                return e.Abort(ticket, said.trainer, said.incarnation, said.step, said.cause)
-        raise errors.ProtocolError(f"{type(said).__name__} is no request")
-
-    def _counted(self, ticket: int, received: Received) -> e.Event:
-        said = received.message
-        if not isinstance(said, m.Numbered):
-            raise errors.ProtocolError(f"{type(said).__name__} has no place in an exchange")
-        call = e.Call(said.trainer, said.incarnation, said.sequence)
-        match said:
-            case m.Push():
-                self._updates.keep(ticket, received.values)
-                return e.Push(ticket, call, said.step, tuple(received.values))
-            case m.Lookup():
-                self._updates.keep(ticket, received.values)
-                self._lookups.add(ticket)
-                return e.Prefetch(ticket, call, tuple(received.values))
-            case m.Pull():
-                return e.Pull(ticket, call, said.names, said.gated)
-        return e.Barrier(ticket, call, said.step)
 
     async def _frame(self, answer: Any) -> list[bytes]:
         """An answer as bytes; values are read by the worker, so their future is awaited here."""
@@ -195,29 +215,24 @@ class Service:
 
     def _answer(self, reply: e.Reply) -> None:
         waiting = self._waiting.pop(reply.ticket, None)
-        asked = reply.ticket in self._lookups
-        self._lookups.discard(reply.ticket)
+        reader = self._readers.pop(reply.ticket, None)
         answer: Any = reply.answer
-        if isinstance(answer, e.Send):
-            answer = self._read(answer, reply.ticket if asked else None)
-        elif asked:
-            self._updates.discard(reply.ticket)
+        if isinstance(answer, e.Send) and reader is not None:
+            answer = reader(answer)  # asked of the worker now: no later update comes before it
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
-    def _read(self, send: e.Send, lookup: int | None) -> Any:
-        """Values for the wire: asked of the worker now, so that no later update comes before
-        them.
-        """
-        if lookup is not None:
-            return self._work(self._updates.look_up, lookup, send.version)
+    def _publish(self, send: e.Send) -> Any:
+        """The frame of these variables, written once for all who ask between two updates."""
         if not send.names:
             return send
         if send.names not in self._published:
-            self._published[send.names] = self._work(
-                self._updates.publish, send.names, send.version
-            )
+            self._published[send.names] = self._work(self._updates.publish, send)
         return self._published[send.names]
+
+    def read(self, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
+        """Something to be read by the worker, in its turn."""
+        return self._work(task, *given)
 
     def _work(self, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._worker, task, *given)

@@ -19,7 +19,7 @@ from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.scope import Scope
 from bireme.runtime.values import LoDTensor, SelectedRows
 
-from .events import Apply
+from .events import Apply, Send
 from .settings import COUNTER, Settings
 
 __all__ = ["Updates"]
@@ -129,19 +129,18 @@ class Updates:
                 cell.put(np.array(self.value(name.rpartition(".trainer_")[0])))
 
     # -- reading, from the worker ----------------------------------------------------------
-    def publish(self, names: Iterable[str], version: int) -> list[bytes]:
+    def publish(self, send: Send) -> list[bytes]:
         """The frame that carries these variables; written once, sent to everybody who asks."""
-        return encode(m.Values(version=version), {name: self.value(name) for name in names})
+        values = {name: self.value(name) for name in send.names}
+        return encode(m.Values(version=send.version), values)
 
-    def look_up(self, ticket: int, version: int) -> list[bytes]:
-        """The frame with the rows whose ids were kept under `ticket`."""
-        asked = self._kept.pop(ticket)
-        return encode(
-            m.Values(version=version),
-            {table: self._rows(table, ids) for table, ids in asked.items()},
-        )
+    def look_up(self, asked: dict[str, Value], send: Send) -> list[bytes]:
+        """The frame with the rows of tables, table -> ids."""
+        values = {table: self.rows(table, ids) for table, ids in asked.items()}
+        return encode(m.Values(version=send.version), values)
 
-    def _rows(self, table: str, ids: Array) -> Array:
+    def rows(self, table: str, ids: Array) -> Array:
+        """Rows of a table, in the order of `ids`."""
         array = self.value(table)
         flat = ids.reshape(-1)
         if flat.size and (flat.min() < 0 or flat.max() >= len(array)):

@@ -43,17 +43,12 @@ def channel_options(silence: float) -> Options:
     ]
 
 
-def server_options(
-    silence: float, share_port: bool = False, whole_messages: bool = False
-) -> Options:
-    """Options of a server; `whole_messages` lifts the size limit for peers that cannot cut
-    theirs.
-    """
-    limit = -1 if whole_messages else LARGEST_PIECE
+def server_options(silence: float, share_port: bool = False) -> Options:
+    """Options of a server, which also hears peers that cannot cut their messages."""
     return [
         *[option for option in _common(silence) if not option[0].startswith("grpc.max_")],
-        ("grpc.max_send_message_length", limit),
-        ("grpc.max_receive_message_length", limit),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
         ("grpc.so_reuseport", int(share_port)),  # else a second server takes half of the calls
         ("grpc.http2.min_ping_interval_without_data_ms", 100),  # else pings end in GOAWAY
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from bireme.errors import ConfigError
+from bireme.errors import BiremeError, ConfigError
 
 from .options import server_options
 from .ports import reserved_ports
@@ -22,7 +22,7 @@ __all__ = ["CALL", "EXCHANGE", "Method", "listening", "native_methods", "unary_m
 CALL = "/bireme.Server/Call"
 EXCHANGE = "/bireme.Server/Exchange"
 
-Method = Callable[[bytes, Any], Awaitable[bytes]]
+Method = Callable[[bytes, str], Awaitable[bytes]]
 
 
 class _Handlers(grpc.GenericRpcHandler):
@@ -56,7 +56,11 @@ def unary_methods(methods: Mapping[str, Method]) -> dict[str, Any]:
 
     def wrap(method: Method) -> Any:
         async def carry(request: bytes, context: Any) -> bytes:
-            return await method(request, context.peer())
+            try:
+                return await method(request, context.peer())
+            except BiremeError as error:
+                await context.abort(grpc.StatusCode.INTERNAL, str(error))
+                raise
 
         return grpc.unary_unary_rpc_method_handler(carry)
 
@@ -65,14 +69,14 @@ def unary_methods(methods: Mapping[str, Method]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def listening(
-    endpoint: str, handlers: Mapping[str, Any], silence: float, whole_messages: bool = False
+    endpoint: str, handlers: Mapping[str, Any], silence: float
 ) -> AsyncIterator[int]:
     """Serve `handlers` at `endpoint` inside; gives the port. Leaving lets answers under way finish.
 
     Raises:
         ConfigError: the endpoint cannot be taken.
     """
-    options = server_options(silence, _is_reserved(endpoint), whole_messages)
+    options = server_options(silence, _is_reserved(endpoint))
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=None)
     server.add_generic_rpc_handlers((_Handlers(handlers),))
     port = _bind(server, endpoint)

@@ -255,7 +255,7 @@ def test_any_mixture_of_orders_and_repeats_applies_every_push_once(data: st.Data
     bench = sync(2)
     rounds = 3
     for turn in range(rounds):
-        calls = []
+        calls: list[tuple[Any, e.Call, Any]] = []
         for trainer in (0, 1):
             base = 2 * turn
             names = (f"w@GRAD.trainer_{trainer}",)

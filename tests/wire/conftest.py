@@ -56,9 +56,16 @@ class Job:
         held.bind(("127.0.0.1", 0))
         return held
 
-    def start(self, role: str, *more: str, python: str = sys.executable, script: Path = JOB, **env: str) -> Process:
+    def start(
+        self, role: str, *more: str, python: str = sys.executable, script: Path = JOB, **env: str
+    ) -> Process:
         command = [python, str(script), role, ",".join(self.endpoints), str(self.trainers), *more]
-        around = {**os.environ, "BIREME_RESERVED_PORTS": self.reserved, "OMP_NUM_THREADS": "1", **env}
+        around = {
+            **os.environ,
+            "BIREME_RESERVED_PORTS": self.reserved,
+            "OMP_NUM_THREADS": "1",
+            **env,
+        }
         log = self.folder / f"{role.replace(':', '_')}.log"
         self.processes[role] = process = Process(command, log, around)
         return process

@@ -1,6 +1,7 @@
 """A small job for tests that need processes: linear regression, one role per process.
 
-    python job.py ROLE ENDPOINTS TRAINERS [--steps N] [--pause S] [--mode M] [--out FILE] [--fail STEP]
+    python job.py ROLE ENDPOINTS TRAINERS [--steps N] [--pause S] [--mode M] [--out FILE] [--fail
+    STEP]
 
 ROLE is the endpoint of a server, or a trainer's number. Run as a script, never collected as a test.
 """
@@ -64,7 +65,9 @@ def train(given: argparse.Namespace, loss: Any) -> None:
         time.sleep(given.pause)
     if given.out:
         names = [p.name for p in fluid.default_main_program().all_parameters()]
-        values = {n: np.array(fluid.global_scope().find_var(n).get_tensor()).tolist() for n in names}
+        values = {
+            n: np.array(fluid.global_scope().find_var(n).get_tensor()).tolist() for n in names
+        }
         with open(given.out, "w") as file:
             json.dump({"losses": losses, "params": values}, file)
     exe.close()

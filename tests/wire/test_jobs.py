@@ -159,5 +159,3 @@ def test_a_server_without_trainers_says_who_never_came(job: MakeJob) -> None:
     server = made.start(made.endpoints[0], FLAGS_join_seconds="2")
     assert server.wait() == 1
     assert "trainers 0, 1 never connected within" in server.text
-
-

@@ -1,0 +1,174 @@
+"""Fluid's own `sendrecv.SendRecvService`, a second shell over the same core: real Fluid trainers
+can use this server.
+
+Its messages carry no call numbers. What tells one trainer from another is, in this order, the
+suffix `.trainer_<i>` of a gradient, the trainer id of a get or a completion, and the connection
+on which those came before. A push that is repeated overwrites itself within its round; a barrier
+that is repeated at once counts once; outside sync a repeated push cannot be recognised.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from bireme.errors import ProtocolError, UnknownName
+from bireme.rpc.fluid_codec import Variable, decode_variable, encode_variable
+from bireme.rpc.refusals import raised
+from bireme.rpc.server import Method
+from bireme.runtime.arrays import Array
+
+from . import events as e
+from .service import Service, refused
+from .updates import Updates
+
+__all__ = ["FluidService"]
+
+PREFIX = "/sendrecv.SendRecvService/"
+BATCH, FETCH, COMPLETE = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
+AT_ONCE = "@WITHOUT_BARRIER@RECV"
+INCARNATION = 1  # Fluid's trainers have no lives to tell apart
+
+
+class FluidService:
+    """Messages in, messages out; all state of training is the core's."""
+
+    def __init__(self, service: Service, updates: Updates, trainers: int) -> None:
+        self._service = service
+        self._updates = updates
+        self._count = trainers
+        self._connections: dict[str, int] = {}  # connection -> trainer
+        self._greeted: set[int] = set()
+        self._sequences = {trainer: itertools.count(1) for trainer in range(trainers)}
+        self._steps = dict.fromkeys(range(trainers), 0)
+        self._barred: set[int] = set()  # trainers whose last word was a barrier
+
+    def methods(self) -> dict[str, Method]:
+        """Path -> method."""
+        return {
+            PREFIX + "SendVariable": self.send,
+            PREFIX + "GetVariable": self.get,
+            PREFIX + "GetVariableNoBarrier": self.get,
+            PREFIX + "PrefetchVariable": self.prefetch,
+            PREFIX + "DistributeNotify": self.send,
+        }
+
+    # -- methods ---------------------------------------------------------------------------
+    async def send(self, request: bytes, peer: str) -> bytes:
+        """A gradient, the end of a round, the end of a trainer, or an increment of the counter."""
+        said = decode_variable(request)
+        if said.name == BATCH:
+            await self._barrier(await self._known(peer))
+        elif said.name == COMPLETE:
+            trainer = self._connections.get(peer, said.trainer)
+            await self._greet(peer, trainer)
+            await self._ask(lambda ticket: e.Complete(ticket, trainer, INCARNATION))
+        else:
+            await self._push(peer, said)
+        return b""
+
+    async def get(self, request: bytes, peer: str) -> bytes:
+        """A variable, at once or when the trainer's round is over; or the end of its gets."""
+        said = decode_variable(request)
+        if said.name == FETCH:
+            if peer in self._connections:  # at the start nobody knows yet who it is
+                await self._pull(self._connections[peer], (), True)
+            return b""
+        name, gated = said.name.removesuffix(AT_ONCE), not said.name.endswith(AT_ONCE)
+        trainer = await self._greet(peer, said.trainer)
+        try:
+            return await self._pull(trainer, (name,), gated, said.out_name)
+        except UnknownName:
+            return b""  # what Fluid's own server says
+
+    async def prefetch(self, request: bytes, peer: str) -> bytes:
+        """Rows of a table."""
+        said = decode_variable(request)
+        if said.value is None:
+            raise ProtocolError("a look-up without ids")
+        ids = np.asarray(said.value)
+        trainer = self._connections.get(peer)
+        if trainer is None:  # before its first named message a trainer has no round to wait for
+            rows = await self._service.read(self._updates.rows, said.table, ids)
+        else:
+            rows = await self._rows(trainer, said.table, ids)
+        return encode_variable(Variable(name=said.out_name, value=rows))
+
+    # -- events ----------------------------------------------------------------------------
+    async def _push(self, peer: str, said: Variable) -> None:
+        suffix = said.name.rpartition(".trainer_")[2]
+        trainer = int(suffix) if suffix.isdigit() else said.trainer
+        await self._greet(peer, trainer)
+        self._barred.discard(trainer)
+
+        def event(ticket: int) -> e.Event:
+            self._updates.keep(ticket, {said.name: said.value})
+            return e.Push(ticket, self._call(trainer), self._steps[trainer], (said.name,))
+
+        await self._ask(event)
+
+    async def _barrier(self, trainer: int) -> None:
+        if trainer in self._barred:
+            return
+        self._barred.add(trainer)
+        self._steps[trainer] += 1
+        await self._ask(lambda t: e.Barrier(t, self._call(trainer), self._steps[trainer]))
+
+    async def _pull(
+        self, trainer: int, names: tuple[str, ...], gated: bool, out_name: str = ""
+    ) -> bytes:
+        def read(send: e.Send) -> Any:
+            return self._service.read(self._written, send.names, out_name)
+
+        def event(ticket: int) -> e.Event:
+            return e.Pull(ticket, self._call(trainer), names, gated)
+
+        reading = await self._ask(event, read)
+        self._barred.discard(trainer)
+        message: bytes = await reading
+        return message
+
+    def _written(self, names: tuple[str, ...], out_name: str) -> bytes:
+        if not names:
+            return b""
+        return encode_variable(Variable(name=out_name, value=self._updates.value(names[0])))
+
+    async def _rows(self, trainer: int, table: str, ids: Array) -> Array:
+        def read(send: e.Send) -> Any:
+            return self._service.read(self._updates.rows, table, ids)
+
+        def event(ticket: int) -> e.Event:
+            return e.Prefetch(ticket, self._call(trainer), (table,))
+
+        return await (await self._ask(event, read))
+
+    async def _ask(self, event: Any, reader: Any = None) -> Any:
+        answer = await self._service.ask(event, reader)
+        if isinstance(answer, e.Failure):
+            raise raised(refused(answer))
+        return answer
+
+    def _call(self, trainer: int) -> e.Call:
+        return e.Call(trainer, INCARNATION, next(self._sequences[trainer]))
+
+    # -- who speaks ------------------------------------------------------------------------
+    async def _greet(self, peer: str, trainer: int) -> int:
+        """Connect a connection with a trainer, and the trainer with the core."""
+        self._connections[peer] = trainer
+        if trainer not in self._greeted:
+            answer = await self._service.ask(
+                lambda ticket: e.Hello(ticket, trainer, INCARNATION, beats=False)
+            )
+            if isinstance(answer, e.Failure):
+                raise raised(refused(answer))
+            self._greeted.add(trainer)
+        return trainer
+
+    async def _known(self, peer: str) -> int:
+        """The trainer of a connection; on a server that owns nothing, any that is still free."""
+        if peer not in self._connections:
+            free = set(range(self._count)) - set(self._connections.values())
+            if not free:
+                raise ProtocolError(f"more connections than the {self._count} trainers expected")
+            await self._greet(peer, min(free))
+        return self._connections[peer]

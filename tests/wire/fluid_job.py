@@ -1,0 +1,79 @@
+"""The same job for a real Fluid and for bireme: a small sparse and dense model with constant initial values.
+
+    python fluid_job.py MODULE ROLE ENDPOINTS TRAINERS MODE OUT
+
+MODULE is paddle.fluid or bireme; written for Python 3.7 and later, because Fluid needs an old one.
+"""
+
+import importlib
+import json
+import sys
+
+import numpy as np
+
+module, role, endpoints, trainers, mode, out = sys.argv[1:7]
+fluid = importlib.import_module(module)
+STEPS = 8
+
+
+def constant(value):
+    return fluid.ParamAttr(initializer=fluid.initializer.Constant(value))
+
+
+def model():
+    x = fluid.layers.data("x", shape=[6], dtype="float32")
+    y = fluid.layers.data("y", shape=[1], dtype="float32")
+    parts = [x]
+    if "sparse" in mode:
+        ids = fluid.layers.data("ids", shape=[1], dtype="int64")
+        table = constant(0.01)
+        table.name = "table"
+        parts.append(fluid.layers.embedding(ids, size=[40, 4], is_sparse=True, param_attr=table))
+    hidden = fluid.layers.concat(parts, axis=1) if len(parts) > 1 else x
+    hidden = fluid.layers.fc(hidden, size=3, act="tanh", param_attr=constant(0.1))
+    guess = fluid.layers.fc(hidden, size=1, param_attr=constant(0.2))
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
+    rate = 0.05
+    if "decay" in mode:
+        rate = fluid.layers.exponential_decay(0.05, 3, 0.5)
+    optimizer = fluid.optimizer.Momentum(rate, 0.9) if "momentum" in mode else fluid.optimizer.SGD(rate)
+    optimizer.minimize(loss)
+    return loss
+
+
+def batch(step, trainer):
+    random = np.random.RandomState(100 * step + trainer)
+    x = random.standard_normal((8, 6)).astype("float32")
+    feed = {"x": x, "y": x.sum(axis=1, keepdims=True) + 1}
+    if "sparse" in mode:
+        feed["ids"] = random.randint(0, 40, (8, 1)).astype("int64")
+    return feed
+
+
+def main():
+    loss = model()
+    trainer = int(role) if role.isdigit() else 0
+    config = fluid.DistributeTranspilerConfig()
+    sync = "async" not in mode
+    if not sync:
+        config.sync_mode = False
+    transpiler = fluid.DistributeTranspiler(config=config)
+    transpiler.transpile(trainer, pservers=endpoints, trainers=int(trainers), sync_mode=sync)
+    exe = fluid.Executor(fluid.CPUPlace())
+    if not role.isdigit():
+        program, startup = transpiler.get_pserver_programs(role)
+        exe.run(startup)
+        exe.run(program)
+        return
+    program = transpiler.get_trainer_program()
+    exe.run(fluid.default_startup_program())
+    losses = []
+    for step in range(STEPS):
+        (found,) = exe.run(program, feed=batch(step, trainer), fetch_list=[loss])
+        losses.append(float(np.asarray(found).reshape(-1)[0]))
+    with open(out, "w") as file:
+        json.dump(losses, file)
+    exe.close()
+
+
+main()
