@@ -29,7 +29,7 @@ def _shifted(offsets: Array, shift: int) -> tuple[Array, Array]:
 def _convolved(ctx: Infer) -> None:
     x, weight = ctx.x("X"), ctx.x("Filter")
     rows = ctx.attr("contextLength") * x.shape[1]
-    if weight.shape[0] != rows:
+    if weight.shape[0] not in (rows, -1):
         raise InvalidArgument(
             f"sequence_conv needs a filter of {rows} rows, got {list(weight.shape)}"
         )

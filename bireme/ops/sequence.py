@@ -212,7 +212,8 @@ def _slice_rows(lod: Any, offset: Array, length: Array) -> tuple[Array, Array]:
 
 
 def _sliced(ctx: Infer) -> None:
-    ctx.set("Out", like=ctx.x("X"), lod_level=0)
+    x = ctx.x("X")
+    ctx.set("Out", (-1, *x.shape[1:]), like=x, lod_level=0)
 
 
 @op(

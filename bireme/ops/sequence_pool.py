@@ -36,9 +36,9 @@ class _PoolGradient(GradOp):
 
 def _pooled(ctx: Infer) -> None:
     x = ctx.x("X")
-    ctx.set("Out", like=x, lod_level=max(x.lod_level - 1, 0))
+    ctx.set("Out", (-1, *x.shape[1:]), like=x, lod_level=max(x.lod_level - 1, 0))
     if ctx.attr("pooltype") == "MAX":
-        ctx.set("MaxIndex", x.shape, VarType.INT32, lod_level=0)
+        ctx.set("MaxIndex", (-1, *x.shape[1:]), VarType.INT32, lod_level=0)
 
 
 @op(

@@ -99,16 +99,23 @@ def test_gradients_agree_with_differences(case: Case, place: Place) -> None:
     rig = Rig(case, dtype="float64")
     forward = Rig(case, dtype="float64")
     counted, grads = rig.differentiated()
-    shapes = {v.name: np.asarray(a).shape for v, a in _forward(forward, place, counted)}
+    values = {f"{v.name}_weight": a for v, a in _forward(forward, place, counted)}
     draw = np.random.default_rng(1)
-    weights = {f"{n}_weight": draw.uniform(0.5, 1.5, s) for n, s in shapes.items()}
+    weights = {n: draw.uniform(0.5, 1.5, np.asarray(a).shape) for n, a in values.items()}
     wanted = [v for vs in grads.values() for v in vs]
-    found = rig.run(Executor(place), wanted, **weights)
+    fed = {n: _in_sequences_of(values[n], w) for n, w in weights.items()}
+    found = rig.run(Executor(place), wanted, **fed)
     slopes = difference(rig, place, counted, weights)
     names = [v.name for slot in grads for v in rig.inputs[slot]]
     for name, value in zip(names, found, strict=True):
         dense = value.to_dense() if isinstance(value, SelectedRows) else np.asarray(value)
         _compare(f"d {case.name} / d {name}", dense, slopes[name], 1e-4)
+
+
+def _in_sequences_of(value: object, weight: np.ndarray) -> object:
+    """The weight of an output has its LoD, as gradients have."""
+    offsets = value.offsets if isinstance(value, LoDTensor) else ()
+    return LoDTensor(weight, offsets) if offsets else weight
 
 
 def _forward(rig: Rig, place: Place, counted: list) -> Iterator[tuple[object, object]]:  # type: ignore[type-arg]
