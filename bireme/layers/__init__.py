@@ -13,6 +13,7 @@ from .normalise import *
 from .ops import *
 from .picking import *
 from .pixels import *
+from .random import *
 from .reduction import *
 from .rnn import *
 from .sequence_lod import *

@@ -12,7 +12,7 @@ from bireme.ir import VarType, numpy_name
 from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.random import Key
 
-from .table import Infer, op
+from .table import GradOp, Infer, op
 
 
 def _shape_rule(ctx: Infer) -> None:
@@ -45,7 +45,7 @@ def _shuffle_rule(ctx: Infer) -> None:
 
 def _ids_rule(ctx: Infer) -> None:
     x = ctx.x("X")
-    ctx.set("Out", x.shape[:-1], VarType.INT64, lod_level=x.lod_level)
+    ctx.set("Out", x.shape[:-1], x.dtype, lod_level=x.lod_level)
 
 
 def _dtype(given: int | None, default: VarType = VarType.FP32) -> int:
@@ -178,7 +178,13 @@ def randperm(xp: Any, key: Key, n: int, dtype: int) -> Array:
     return key.permutation(xp, n).astype(numpy_name(VarType(_dtype(dtype, VarType.INT64))))
 
 
-@op("shuffle_batch", infer=_shuffle_rule, returns="Out ShuffleIdx SeedOut", stateful=True)
+@op(
+    "shuffle_batch",
+    infer=_shuffle_rule,
+    grad=GradOp(uses=("ShuffleIdx",), wrt=("X",), of=("Out",)),
+    returns="Out ShuffleIdx SeedOut",
+    stateful=True,
+)
 def shuffle_batch(xp: Any, key: Key, X: Array, Seed: Array) -> tuple[Array, Array, Array]:
     """Rows (all but the last dimension) in random order, the order, and the seed of the next
     call.
@@ -188,10 +194,20 @@ def shuffle_batch(xp: Any, key: Key, X: Array, Seed: Array) -> tuple[Array, Arra
     return rows[order].reshape(X.shape), order, Seed + 1
 
 
+@op("shuffle_batch_grad")
+def shuffle_batch_grad(xp: Any, ShuffleIdx: Array, dOut: Array) -> Array:
+    rows = dOut.reshape(-1, dOut.shape[-1])
+    back = xp.empty_like(rows)
+    back[ShuffleIdx] = rows
+    return back.reshape(dOut.shape)
+
+
 @op("sampling_id", infer=_ids_rule, stateful=True)
 def sampling_id(xp: Any, key: Key, X: Array, min: float, max: float) -> Array:
-    """One column per row of X, drawn with the row's probabilities."""
+    """One column per row of X, drawn with the row's probabilities; in X's dtype, as Fluid says
+    it.
+    """
     bounds = xp.cumsum(X, axis=-1)
     drawn = key.uniform(xp, X.shape[:-1], min, max).astype(X.dtype)
     found = (bounds < drawn[..., None]).sum(axis=-1)
-    return xp.minimum(found, X.shape[-1] - 1).astype(xp.int64)
+    return xp.minimum(found, X.shape[-1] - 1).astype(X.dtype)
