@@ -32,7 +32,7 @@ def _reduction(type: str, what: str) -> Reduction:
     ) -> Variable:
         checked(input, type, "input")
         dims = [dim] if isinstance(dim, int) else list(dim or [0])
-        whole = not dim and dim != 0 or len(dims) == len(input.shape)
+        whole = (not dim and dim != 0) or len(dims) == len(input.shape)
         attrs = {"dim": dims, "keep_dim": keep_dim, "reduce_all": whole}
         return append(type, {"X": input}, attrs, name=name)
 

@@ -92,7 +92,7 @@ def _read_slice(cut: _Cut, axis: int, part: slice) -> None:
 
 def _inside(x: Variable, axis: int, index: int) -> None:
     size = x.shape[axis]
-    if 0 <= size and not -size <= index < size:
+    if size >= 0 and not -size <= index < size:
         raise InvalidArgument(f"{x.name!r} has {size} elements along axis {axis}, none at {index}")
 
 

@@ -5,10 +5,11 @@ Gradients of spread operands are sums over the dimensions they were spread over.
 
 from collections.abc import Callable
 
+from bireme.ir import Block, Operator, grad_name
 from bireme.runtime.arrays import Array
 
-from .shapes import elementwise
-from .table import GradOp, op
+from .shapes import elementwise, same_as
+from .table import GradOp, OpSpec, op
 
 Pair = tuple[Array, Array]
 FIT_X = {"Out": "X"}
@@ -205,6 +206,15 @@ def elementwise_floordiv(xp: Array, X: Array, Y: Array, axis: int) -> Array:
     return _truncated_quotient(xp, *fitted(X, Y, axis))
 
 
-@op("minus", infer=elementwise)
+def _minus_gradient(op: Operator, block: Block) -> list[OpSpec]:
+    """X gets the gradient, Y its negative."""
+    given = {"X": [grad_name(n) for n in op.output("Out")]}
+    return [
+        OpSpec("scale", given, {"Out": [grad_name(n) for n in op.input(slot)]}, {"scale": sign})
+        for slot, sign in (("X", 1.0), ("Y", -1.0))
+    ]
+
+
+@op("minus", infer=same_as("X"), grad=_minus_gradient, inplace=FIT_X)
 def minus(xp: Array, X: Array, Y: Array, out: Array = None) -> Array:
     return xp.subtract(X, Y, out=out)
