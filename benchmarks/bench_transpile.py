@@ -115,9 +115,8 @@ def main() -> None:
     )
     options.add_argument("--quick", action="store_true", help="the smallest case of each kind only")
     quick = options.parse_args().quick
-    print(
-        f"{'case':<18}{'params':>8}{'null s':>9}{'transpile s':>13}{'server s':>10}{'all s':>8}{'limit s':>9}"
-    )
+    heads = ("params", 8), ("null s", 9), ("transpile s", 13), ("server s", 10), ("all s", 8)
+    print("".join(["case".ljust(18), *(h.rjust(w) for h, w in (*heads, ("limit s", 9)))]))
     for case in CASES:
         if quick and case.count not in (2500, 125):
             continue

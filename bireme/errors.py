@@ -20,7 +20,6 @@ This file knows no program and no wire; it duck-types the operator it quotes.
 
 import difflib
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 __all__ = [
@@ -200,12 +199,19 @@ class CollectiveMismatch(PeerError):
     """The ranks of a group did not call the same collective with the same shapes."""
 
 
-@cache
-def as_builtin(builtin: type[Exception], base: type[BiremeError] = ConfigError) -> type[BiremeError]:
-    """The class of refusals that old scripts catch under a builtin's name; it is one of ours as well.
+def as_builtin(
+    builtin: type[Exception], base: type[BiremeError] = ConfigError
+) -> type[BiremeError]:
+    """The class of refusals that old scripts catch under a builtin's name; one of ours as well.
 
     >>> issubclass(as_builtin(AssertionError), AssertionError), as_builtin(AssertionError).__name__
     (True, 'AssertionError')
     """
-    bases = (base,) if issubclass(base, builtin) else (base, builtin)
-    return type(builtin.__name__, bases, {"__doc__": builtin.__doc__, "__module__": base.__module__})
+    if (builtin, base) not in _REFUSALS:
+        bases = (base,) if issubclass(base, builtin) else (base, builtin)
+        body = {"__doc__": builtin.__doc__, "__module__": base.__module__}
+        _REFUSALS[builtin, base] = type(builtin.__name__, bases, body)
+    return _REFUSALS[builtin, base]
+
+
+_REFUSALS: dict[tuple[type, type], type[BiremeError]] = {}

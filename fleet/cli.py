@@ -100,20 +100,35 @@ def flags(markdown: bool) -> None:
 @main.command(context_settings=PASS_ON)
 @click.option("--servers", default=2, show_default=True, help="Parameter servers to plan for.")
 @click.option("--trainers", default=2, show_default=True, help="Trainers to plan for.")
+@click.option("--mode", type=click.Choice(MODES), default="pserver", show_default=True,
+              help="The kind of cluster; the script must choose the same.")  # fmt: skip
+@click.option("--draw", type=click.Path(path_type=Path), help="Write the plan as SVG, too.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def explain(script: str, arguments: tuple[str, ...], servers: int, trainers: int) -> None:
+def explain(
+    script: str,
+    arguments: tuple[str, ...],
+    servers: int,
+    trainers: int,
+    mode: str,
+    draw: Path | None,
+) -> None:
     """Show how SCRIPT would be split over servers, without starting any.
 
-    The script runs as trainer 0 up to its call of transpile(); then the plan is printed:
-    every variable, its slices, their rows and bytes, the server that owns them, and why.
+    The script runs as trainer 0 up to its call of transpile(); then the plan is printed: every
+    variable, its slices, their rows and bytes, the server that owns them, and why; what each
+    server holds and runs; and how the trainer's program changed.
 
     \b
     bireme explain --servers 3 examples/digits.py
+    bireme explain --draw plan.svg examples/digits.py
     """
-    from .explain import plan_of
+    from .explain import split_of
 
-    click.echo(plan_of(script, arguments, servers, trainers))
+    split = split_of(script, arguments, servers, trainers, mode)
+    click.echo(split.explain())
+    if draw is not None:
+        draw.write_text(split.draw())
 
 
 @main.command()

@@ -12,7 +12,7 @@ from bireme.ir import Program, parse_program, verify
 from .launch import MODES, Job, seats
 from .script import run_script
 
-__all__ = ["plan_of", "program_at", "summary"]
+__all__ = ["program_at", "split_of", "summary"]
 
 FIRST_PORT = 6170
 
@@ -21,11 +21,16 @@ class _Planned(BaseException):
     """Leaves the script once it has transpiled; no `except Exception` of the script stops it."""
 
 
-def plan_of(script: str, arguments: Sequence[str], servers: int, trainers: int) -> Any:
-    """The plan that `script` makes as trainer 0 of such a cluster; nothing is started."""
+def split_of(
+    script: str, arguments: Sequence[str], servers: int, trainers: int, mode: str = MODES[0]
+) -> Any:
+    """The transpiler with which `script` splits its program as trainer 0 of such a cluster.
+
+    Nothing is started; the transpiler can `explain()` and `draw()` what it did.
+    """
     from bireme.transpiler import DistributeTranspiler
 
-    job = Job(script, tuple(arguments), servers, trainers, MODES[0]).check()
+    job = Job(script, tuple(arguments), servers, trainers, mode).check()
     endpoints = [f"127.0.0.1:{FIRST_PORT + i}" for i in range(job.size)]
     first = next(seat for seat in seats(job, endpoints) if seat.role == "trainer")
     transpile = DistributeTranspiler.transpile
@@ -33,7 +38,7 @@ def plan_of(script: str, arguments: Sequence[str], servers: int, trainers: int) 
 
     def stop_after(self: Any, *positional: Any, **named: Any) -> None:
         transpile(self, *positional, **named)
-        planned.append(self.plan)
+        planned.append(self)
         raise _Planned
 
     os.environ.update(first.variables)

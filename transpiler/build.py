@@ -1,4 +1,6 @@
-"""Small hands of the transpiler: ready operators with the defaults of their table rows, and declared variables."""
+"""Small hands of the transpiler: ready operators with the defaults of their table rows, and
+declared variables.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -33,7 +35,10 @@ def make(
     given = {name: freeze_attr(value) for name, value in (attrs or {}).items()}
     roles = {**ROLE_DEFAULTS, "op_role": role, "op_role_var": tuple(role_var)}
     return Operator(
-        type_, {**ins, **freeze(inputs)}, {**outs, **freeze(outputs)}, {**defaults, **given, **roles}
+        type_,
+        {**ins, **freeze(inputs)},
+        {**outs, **freeze(outputs)},
+        {**defaults, **given, **roles},
     )
 
 
@@ -45,7 +50,9 @@ def declare(
     shape: Sequence[int] | None = None,
     persistable: bool = False,
 ) -> Variable:
-    """A plain variable like another one; kinds without a shape keep what they say about persistence."""
+    """A plain variable like another one; kinds without a shape keep what they say about
+    persistence.
+    """
     if like.type in _SHAPELESS:
         persistable = like.persistable
     new = like.name if name is None else name

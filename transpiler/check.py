@@ -1,8 +1,10 @@
-"""What a valid split is: `check_plan` for the plan, `check_trainer` and `check_server` for the programs made from it.
+"""What a valid split is: `check_plan` for the plan, `check_trainer` and `check_server` for the
+programs made from it.
 
-Every slice has one owner; every gradient reaches the owner of its parameter; every parameter comes back; barriers
-meet; no operator reads what nothing wrote. With one synchronous trainer the programs stay as the original's: the
-trainer sends a plain name, and the server takes it for trainer 0's.
+Every slice has one owner; every gradient reaches the owner of its parameter; every parameter
+comes back; barriers meet; no operator reads what nothing wrote. With one synchronous trainer the
+programs stay as the original's: the trainer sends a plain name, and the server takes it for
+trainer 0's.
 """
 
 from collections import Counter
@@ -31,12 +33,20 @@ def check_plan(plan: Plan) -> None:
         position = 0
         for shard in placement.shards:
             if shard.slice.offset != position or shard.shape[1:] != placement.shape[1:]:
-                raise _fault(f"slice {shard.name!r} begins at {shard.slice.offset}, not {position}", placement.param)
+                raise _fault(
+                    f"slice {shard.name!r} begins at {shard.slice.offset}, not {position}",
+                    placement.param,
+                )
             if shard.endpoint not in plan.cluster.endpoints:
-                raise _fault(f"slice {shard.name!r} belongs to no server: {shard.endpoint!r}", placement.param)
+                raise _fault(
+                    f"slice {shard.name!r} belongs to no server: {shard.endpoint!r}",
+                    placement.param,
+                )
             position += prod(shard.shape)
         if position != prod(placement.shape) or position % width:
-            raise _fault(f"the slices hold {position} of {prod(placement.shape)} elements", placement.param)
+            raise _fault(
+                f"the slices hold {position} of {prod(placement.shape)} elements", placement.param
+            )
 
 
 def check_trainer(survey: Survey, plan: Plan, program: Program) -> None:
@@ -53,7 +63,10 @@ def check_trainer(survey: Survey, plan: Plan, program: Program) -> None:
     given = _never_written(survey.program) | {COUNTER, of_trainer(COUNTER, plan.cluster.trainer_id)}
     for name, op, index in _unwritten(program, given):
         raise ProgramError(
-            f"{name!r} is read, but nothing writes it", op=op, index=index, block=block.idx,
+            f"{name!r} is read, but nothing writes it",
+            op=op,
+            index=index,
+            block=block.idx,
             hint="the operator that wrote it was an update, and updates run on the servers",
         )
 
@@ -93,11 +106,16 @@ def check_meeting(plan: Plan, trainer: Program, server: Program) -> None:
     for name, where in _sent(trainer.global_block()):
         wanted = of_trainer(name, 0) if alone and name not in names else name
         if where == endpoint and wanted not in names and not name.startswith(COUNTER):
-            raise _fault(f"trainer {plan.cluster.trainer_id} sends {name!r}, which {endpoint} does not expect", name)
+            raise _fault(
+                f"trainer {plan.cluster.trainer_id} sends {name!r}, which {endpoint} does not take",
+                name,
+            )
 
 
 def _fault(problem: str, where: str) -> ProgramError:
-    return ProgramError(problem, where=f"variable {where}", hint="this is a fault of the split; please report it")
+    return ProgramError(
+        problem, where=f"variable {where}", hint="this is a fault of the split; please report it"
+    )
 
 
 # -- what a trainer sends and takes ------------------------------------------------------------
@@ -138,7 +156,10 @@ def _same(found: Flow, wanted: Flow, verb: str) -> None:
     """Step counters and parts of tables go to every server and are not compared."""
     extra = {k: n for k, n in (found - wanted).items() if not _for_all(k[0])}
     for (name, endpoint), _ in (wanted - found).items():
-        raise _fault(f"{name!r} is not {verb} {'to' if verb == 'sent' else 'from'} its owner {endpoint}", name)
+        raise _fault(
+            f"{name!r} is not {verb} {'to' if verb == 'sent' else 'from'} its owner {endpoint}",
+            name,
+        )
     for name, endpoint in extra:
         raise _fault(f"{name!r} is {verb} once too often, at {endpoint}", name)
 
@@ -152,9 +173,14 @@ def _check_barriers(plan: Plan, block: Block) -> None:
     meets = plan.modes.sync or (plan.modes.runtime_split and plan.modes.half_async)
     for kind, wanted in (("send_barrier", meets), ("fetch_barrier", plan.modes.sync)):
         if kinds.count(kind) != int(wanted):
-            raise _fault(f"the program has {kinds.count(kind)} {kind} operators, not {int(wanted)}", kind)
+            raise _fault(
+                f"the program has {kinds.count(kind)} {kind} operators, not {int(wanted)}", kind
+            )
     for op in block.ops:
-        if op.type in ("send_barrier", "fetch_barrier") and tuple(op.attrs["endpoints"]) != plan.cluster.endpoints:
+        if (
+            op.type in ("send_barrier", "fetch_barrier")
+            and tuple(op.attrs["endpoints"]) != plan.cluster.endpoints
+        ):
             raise ProgramError("a barrier must meet every server", op=op, block=0)
     if not meets:
         return
@@ -162,12 +188,18 @@ def _check_barriers(plan: Plan, block: Block) -> None:
     late = [i for i, kind in enumerate(kinds) if kind == "send" and i > barrier]
     early = [i for i, kind in enumerate(kinds) if kind == "recv" and i < barrier]
     for index in (*late, *early):
-        raise ProgramError("sends come before the barrier, receives after it", op=block.ops[index], index=index)
+        raise ProgramError(
+            "sends come before the barrier, receives after it", op=block.ops[index], index=index
+        )
 
 
 def _check_whole(plan: Plan, block: Block) -> None:
     """Sliced parameters that come back in slices are put together."""
-    joined = {op.output("Out")[0]: op.input("X") for op in block.ops if op.type == "concat" and op.role & OpRole.Dist}
+    joined = {
+        op.output("Out")[0]: op.input("X")
+        for op in block.ops
+        if op.type == "concat" and op.role & OpRole.Dist
+    }
     for placement in plan.placements:
         if placement.sliced and not placement.remote and not plan.modes.runtime_split:
             _check_joined(placement, joined.get(placement.param))
@@ -175,7 +207,9 @@ def _check_whole(plan: Plan, block: Block) -> None:
 
 def _check_joined(placement: Placement, names: list[str] | None) -> None:
     if names != [shard.name for shard in placement.shards]:
-        raise _fault(f"{placement.param!r} is not put together from its slices in order", placement.param)
+        raise _fault(
+            f"{placement.param!r} is not put together from its slices in order", placement.param
+        )
 
 
 # -- what is read and written ------------------------------------------------------------------
@@ -211,19 +245,26 @@ def _check_update(plan: Plan, shard: Shard, server: Program, homes: Mapping[str,
 def _table_parts(server: Program) -> set[str]:
     """What reaches a server for its tables beside the inputs of listen_and_serv."""
     serve = server.global_block().ops[-1]
-    asked = {entry.rsplit(":", 1)[0] for entry in serve.attrs.get("prefetch_var_name_to_block_id", ())}
+    asked = {
+        entry.rsplit(":", 1)[0] for entry in serve.attrs.get("prefetch_var_name_to_block_id", ())
+    }
     parts = {n for n in server.global_block().vars if ".pserver_" in n}
     return asked | parts
 
 
 def _check_reads(block: Block, written: set[str]) -> None:
-    """Follow one block; what it writes is there for those after it. Blocks inside see what their parent wrote."""
+    """Follow one block; what it writes is there for those after it. Blocks inside see what their
+    parent wrote.
+    """
     for index, op in enumerate(block.ops):
         for name in _reads(op):
             if name not in written and not _given(block, name):
                 raise ProgramError(
                     f"{name!r} is read, but neither the startup program nor a block writes it",
-                    op=op, index=index, block=block.idx, hint="this is a fault of the split; please report it",
+                    op=op,
+                    index=index,
+                    block=block.idx,
+                    hint="this is a fault of the split; please report it",
                 )
         written.update(op.output_arg_names)
 
@@ -241,10 +282,15 @@ def _check_shapes(server: Program, startup: Program) -> None:
     """Every initialiser gives its variable the shape that the server declares."""
     declared = server.global_block().vars
     for index, op in enumerate(startup.global_block().ops):
-        shape = op.attrs.get("shape")
-        for name in op.output_arg_names if shape is not None else ():
-            if name in declared and tuple(shape) != declared[name].shape:
+        if "shape" not in op.attrs:
+            continue
+        given = tuple(op.attrs["shape"])
+        for name in op.output_arg_names:
+            if name in declared and given != declared[name].shape:
                 raise ProgramError(
-                    f"{name!r} is initialised as {list(shape)} and declared as {list(declared[name].shape)}",
-                    op=op, index=index, block=0, hint="this is a fault of the split; please report it",
+                    f"{name!r} is initialised as {list(given)}, not {list(declared[name].shape)}",
+                    op=op,
+                    index=index,
+                    block=0,
+                    hint="this is a fault of the split; please report it",
                 )

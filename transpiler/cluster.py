@@ -23,13 +23,15 @@ def endpoints_of(given: str | Sequence[str], what: str) -> tuple[str, ...]:
         host, _, port = endpoint.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise ConfigError(
-                f"{endpoint!r} is no endpoint", where=f"{WHERE}({what}={given!r})",
+                f"{endpoint!r} is no endpoint",
+                where=f"{WHERE}({what}={given!r})",
                 hint="write host:port, several with commas between them",
             )
     twice = sorted({e for e in found if found.count(e) > 1}) if len(set(found)) < len(found) else []
     if twice:
         raise ConfigError(
-            f"{', '.join(twice)} is named twice", where=f"{WHERE}({what}={given!r})",
+            f"{', '.join(twice)} is named twice",
+            where=f"{WHERE}({what}={given!r})",
             hint="every process needs an endpoint of its own",
         )
     return found
@@ -45,12 +47,18 @@ def servers_and_trainers(
     """
     if isinstance(trainers, bool) or not isinstance(trainers, int) or trainers < 1:
         raise ConfigError(
-            f"{trainers!r} is no number of trainers", where=f"{WHERE}(trainers=)",
+            f"{trainers!r} is no number of trainers",
+            where=f"{WHERE}(trainers=)",
             hint="give a whole number, 1 or more; a list of endpoints belongs to mode='nccl2'",
         )
-    if isinstance(trainer_id, bool) or not isinstance(trainer_id, int) or not 0 <= trainer_id < trainers:
+    if (
+        isinstance(trainer_id, bool)
+        or not isinstance(trainer_id, int)
+        or not 0 <= trainer_id < trainers
+    ):
         raise ConfigError(
-            f"there is no trainer {trainer_id!r} among {trainers}", where=f"{WHERE}(trainer_id=)",
+            f"there is no trainer {trainer_id!r} among {trainers}",
+            where=f"{WHERE}(trainer_id=)",
             hint=f"use 0 to {trainers - 1}, and 0 on a server",
         )
     return Cluster(trainer_id, trainers, endpoints_of(pservers, "pservers"), current)
@@ -67,26 +75,34 @@ def ranks_of(
     flat = config.mode == "nccl2"
     if not isinstance(trainers, str) and (flat or not isinstance(trainers, list | tuple)):
         raise _refuse(
-            AssertionError, f"{trainers!r} is no list of trainers", "trainers=",
+            AssertionError,
+            f"{trainers!r} is no list of trainers",
+            "trainers=",
             "give their endpoints as text with commas between them",
         )
     endpoints = endpoints_of(trainers, "trainers")
     many = flat or config.collective_mode == "single_process_multi_thread"
     if not many and len(endpoints) < 2:
         raise _refuse(
-            ValueError, "one trainer alone has nobody to reduce with", "trainers=",
+            ValueError,
+            "one trainer alone has nobody to reduce with",
+            "trainers=",
             "name two endpoints or more, or train without transpiling",
         )
     if isinstance(trainer_id, bool) or not isinstance(trainer_id, int) or trainer_id < 0:
         raise _refuse(ValueError, f"{trainer_id!r} is no trainer", "trainer_id=", "count from 0")
     if current not in endpoints:
         raise _refuse(
-            ValueError, f"{current!r} is not one of the trainers", "current_endpoint=",
+            ValueError,
+            f"{current!r} is not one of the trainers",
+            "current_endpoint=",
             f"the trainers are {', '.join(endpoints)}",
         )
     if endpoints.index(current) != trainer_id:
         raise _refuse(
-            ValueError, f"trainer {trainer_id} is not at {current!r}", "current_endpoint=",
+            ValueError,
+            f"trainer {trainer_id} is not at {current!r}",
+            "current_endpoint=",
             f"trainer {endpoints.index(current)} is: the order of `trainers` gives the numbers",
         )
     return Ranks(trainer_id, endpoints, config.nccl_comm_num)
@@ -108,7 +124,8 @@ def inter_ranks(ranks: Ranks, config: DistributeTranspilerConfig) -> int:
         size = sum(e.rpartition(":")[0] == host for e in ranks.endpoints)
     if size <= 1 or ranks.size <= size or ranks.size % size:
         raise _refuse(
-            AssertionError, f"{ranks.size} trainers make no even groups of {size}",
+            AssertionError,
+            f"{ranks.size} trainers make no even groups of {size}",
             "hierarchical_allreduce_inter_nranks",
             "choose a number above 1 that divides the number of trainers and is smaller, or switch "
             "use_hierarchical_allreduce off",

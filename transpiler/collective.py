@@ -19,7 +19,9 @@ __all__ = ["Collective", "GradAllReduce", "LocalSGD", "SingleProcessMultiThread"
 
 
 class Collective:
-    """What the three have in common: rings, ranks, and the untouched programs kept in `_origin_program`."""
+    """What the three have in common: rings, ranks, and the untouched programs kept in
+    `_origin_program`.
+    """
 
     mode = "grad_allreduce"
 
@@ -35,7 +37,8 @@ class Collective:
         current_endpoint: str,
         wait_port: bool = True,
     ) -> None:
-        """Turn both programs into those of one rank. The engine waits for the others, with a deadline.
+        """Turn both programs into those of one rank. The engine waits for the others, with a
+        deadline.
 
         Raises:
             ValueError: wrong endpoints or rank (a ConfigError as well).

@@ -1,4 +1,6 @@
-"""What the user may choose: `DistributeTranspilerConfig`, checked when assigned and once more as a whole."""
+"""What the user may choose: `DistributeTranspilerConfig`, checked when assigned and once more as
+a whole.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +42,9 @@ class ServerRuntimeConfig:
 
 def _wrong(field: str, value: Any, hint: str) -> BiremeError:
     return as_builtin(ValueError)(
-        f"{value!r} is no value for this field", where=f"DistributeTranspilerConfig.{field}", hint=hint
+        f"{value!r} is no value for this field",
+        where=f"DistributeTranspilerConfig.{field}",
+        hint=hint,
     )
 
 
@@ -79,7 +83,9 @@ def _dispatcher(field: str, value: Any) -> type[PSDispatcher] | None:
         return value
     if isinstance(value, str) and value in _DISPATCHERS:
         return _DISPATCHERS[value]
-    raise _wrong(field, value, f"a class derived from PSDispatcher, or one of {', '.join(_DISPATCHERS)}")
+    raise _wrong(
+        field, value, f"a class derived from PSDispatcher, or one of {', '.join(_DISPATCHERS)}"
+    )
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -106,10 +112,11 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 class DistributeTranspilerConfig:
     """How a program is split; every field is checked when it is assigned.
 
-    `slice_var_up`, `min_block_size` and `split_method` say how parameters are cut and placed; `sync_mode`,
-    `runtime_split_send_recv`, `half_async`, `completely_not_async`, `enable_dc_asgd`, `dc_asgd_lambda` and
-    `dc_asgd_adaptive` how servers and trainers meet; `mode`, `nccl_comm_num`, `use_hierarchical_allreduce`,
-    `hierarchical_allreduce_inter_nranks` and `collective_mode` concern training without servers.
+    `slice_var_up`, `min_block_size` and `split_method` say how parameters are cut and placed;
+    `sync_mode`, `runtime_split_send_recv`, `half_async`, `completely_not_async`,
+    `enable_dc_asgd`, `dc_asgd_lambda` and `dc_asgd_adaptive` how servers and trainers meet;
+    `mode`, `nccl_comm_num`, `use_hierarchical_allreduce`, `hierarchical_allreduce_inter_nranks`
+    and `collective_mode` concern training without servers.
     """
 
     slice_var_up: bool = True
@@ -141,7 +148,8 @@ class DistributeTranspilerConfig:
         elif not name.startswith("_") and not isinstance(getattr(type(self), name, None), property):
             known = [*_CHECKS, "sync_mode", "runtime_split_send_recv"]
             raise ConfigError(
-                f"DistributeTranspilerConfig has no field {name!r}", hint=f"its fields: {', '.join(known)}"
+                f"DistributeTranspilerConfig has no field {name!r}",
+                hint=f"its fields: {', '.join(known)}",
             )
         object.__setattr__(self, name, value)
 
@@ -159,7 +167,9 @@ class DistributeTranspilerConfig:
 
     @property
     def runtime_split_send_recv(self) -> bool:
-        """Whether the communicator cuts variables while running, so that the program has no split and concat."""
+        """Whether the communicator cuts variables while running, so that the program has no split
+        and concat.
+        """
         return self._runtime_split
 
     @runtime_split_send_recv.setter
@@ -180,8 +190,8 @@ class DistributeTranspilerConfig:
             raise ConfigError(
                 f"config.sync_mode is {self._sync_mode}, transpile(sync_mode=) is {argument}",
                 where="DistributeTranspiler.transpile",
-                hint="servers and trainers would wait for each other in different ways: give both the same value, "
-                "or leave config.sync_mode alone",
+                hint="servers and trainers would wait for each other in different ways: "
+                "give both the same value, or leave config.sync_mode alone",
             )
         return argument
 
@@ -201,5 +211,5 @@ class DistributeTranspilerConfig:
             raise as_builtin(AssertionError)(
                 f"min_block_size is {self.min_block_size}, below {MIN_BLOCK_SIZE}",
                 where="DistributeTranspilerConfig.min_block_size",
-                hint=f"use {MIN_BLOCK_SIZE} or more: smaller slices cost more in messages than they gain",
+                hint=f"use {MIN_BLOCK_SIZE} or more: smaller slices cost more than they gain",
             )

@@ -1,9 +1,10 @@
-"""Delay compensation (DC-ASGD, Zheng et al. 2017): what a late gradient would have been, from the parameter it saw.
+"""Delay compensation (DC-ASGD, Zheng et al. 2017): what a late gradient would have been, from the
+parameter it saw.
 
     g' = g + lambda * g * g * (w - w_seen)                                         (their eq. 10)
 
-The adaptive form divides lambda by the root of a running mean of g * g. Every server keeps, per trainer, the value
-that this trainer pulled last.
+The adaptive form divides lambda by the root of a running mean of g * g. Every server keeps, per
+trainer, the value that this trainer pulled last.
 """
 
 from collections.abc import Iterator
@@ -88,7 +89,9 @@ def compensate(block: Block, plan: Plan, shard: Shard, grad: str, names: Iterato
 
 
 def _dense(f: _Formula, shard: Shard, grad: str) -> str:
-    """A sparse gradient as a whole array: rows that it does not name are zero, and so is their compensation."""
+    """A sparse gradient as a whole array: rows that it does not name are zero, and so is their
+    compensation.
+    """
     zeros = f.one("fill_zeros_like", shard.name)
     out = f.new(next(f.names))
     f.append(make("sum", {"X": [zeros, grad]}, {"Out": [out]}))

@@ -1,4 +1,6 @@
-"""`DistributeTranspiler`: Fluid's door. It checks what it is told, makes the plan, and hands out programs."""
+"""`DistributeTranspiler`: Fluid's door. It checks what it is told, makes the plan, and hands out
+programs.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +12,8 @@ from .check import check_plan, check_server, check_trainer
 from .cluster import inter_ranks, ranks_of, servers_and_trainers
 from .collective import GradAllReduce, LocalSGD, SingleProcessMultiThread
 from .config import COLLECTIVE_MODES, DistributeTranspilerConfig
+from .drawing import draw_plan
+from .explain import explain_ranks, explain_split
 from .overview import VarsDistributed, VarStruct, placement_map
 from .plan import Plan, make_plan
 from .survey import Survey, survey
@@ -24,7 +28,8 @@ __all__ = ["DistributeTranspiler", "DistributeTranspilerConfig"]
 class DistributeTranspiler:
     """Splits one program into the programs of servers and trainers.
 
-    `transpile` leaves the trainer's program in place; the getters may be called in any order, any number of times.
+    `transpile` leaves the trainer's program in place; the getters may be called in any order, any
+    number of times.
     """
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
@@ -34,6 +39,7 @@ class DistributeTranspiler:
         self.plan: Plan | None = None
         self.survey: Survey | None = None
         self.vars_overview: VarsDistributed | None = None
+        self._told: tuple[Program, Ranks] | None = None
 
     def transpile(
         self,
@@ -54,43 +60,49 @@ class DistributeTranspiler:
         """
         self._main = program if program is not None else default_main_program()
         startup = startup_program if startup_program is not None else default_startup_program()
-        if self.config.mode == "nccl2":
-            self._to_nccl2(ranks_of(trainer_id, trainers, current_endpoint, self.config), startup)
+        if self.config.mode != "pserver":
+            self._without_servers(trainer_id, trainers, startup, current_endpoint)
             return
-        if self.config.mode == "collective":
-            self._to_collective(trainer_id, trainers, startup, current_endpoint)
-            return
+        if self._main._is_distributed:
+            raise ProgramError(
+                "the program is split already",
+                where="DistributeTranspiler.transpile",
+                hint="transpile a program once; for another split build it again",
+            )
         sync = self.config.agreed_sync(sync_mode)
         cluster = servers_and_trainers(trainer_id, pservers, trainers, current_endpoint)
         self.survey = survey(self._main.clone(), startup.clone())
         self.plan = make_plan(self.survey, self.config, cluster, sync)
         self.vars_overview = VarsDistributed(self.survey, self.plan)
-        main = to_trainer(self.survey, self.plan)
+        main, begun = to_trainer(self.survey, self.plan), to_startup(self.survey, self.plan)
         check_plan(self.plan)
         check_trainer(self.survey, self.plan, main)
         main._parameters_on_pservers = self.vars_overview
         self._main.take(main)
-        startup.take(to_startup(self.survey, self.plan))
+        startup.take(begun)
 
-    def _to_nccl2(self, ranks: Ranks, startup: Program) -> None:
-        groups = inter_ranks(ranks, self.config)
-        made = to_nccl2_startup(startup, ranks, groups)
-        self._main.take(to_nccl2(self._main, ranks, groups))
-        startup.take(made)
-
-    def _to_collective(
+    def _without_servers(
         self, trainer_id: int, trainers: Any, startup: Program, current: str
     ) -> None:
-        how = self.config.collective_mode
+        config = self.config
+        how = config.collective_mode if config.mode == "collective" else config.mode
         if how is None:
             raise ConfigError(
-                "collective_mode is not set", where="DistributeTranspiler.transpile",
+                "collective_mode is not set",
+                where="DistributeTranspiler.transpile",
                 hint=f"one of {', '.join(COLLECTIVE_MODES)}",
             )
-        ranks_of(trainer_id, trainers, current, self.config)
+        ranks = ranks_of(trainer_id, trainers, current, config)
+        self._told = self._main.clone(), ranks
+        if how == "nccl2":
+            groups = inter_ranks(ranks, config)
+            begun = to_nccl2_startup(startup, ranks, groups)
+            self._main.take(to_nccl2(self._main, ranks, groups))
+            startup.take(begun)
+            return
         one = how == "single_process_multi_thread"
-        made = SingleProcessMultiThread() if one else _COLLECTIVE[how](self.config.nccl_comm_num)
-        made.transpile(startup, self._main, trainer_id, trainers, current, self.config.wait_port)
+        made = SingleProcessMultiThread() if one else _COLLECTIVE[how](config.nccl_comm_num)
+        made.transpile(startup, self._main, trainer_id, trainers, current, config.wait_port)
 
     @property
     def param_grad_ep_mapping(self) -> dict[str, dict[str, list[VarStruct]]]:
@@ -100,7 +112,9 @@ class DistributeTranspiler:
         return placement_map(self.survey, self.plan)
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """The program of a trainer; with `wait_port` its link first waits until all servers answer."""
+        """The program of a trainer; with `wait_port` its link first waits until all servers
+        answer.
+        """
         plan, main = self._planned("get_trainer_program")[1], self._main
         main._wait_ports = plan.cluster.endpoints if wait_port else ()
         return main
@@ -126,6 +140,18 @@ class DistributeTranspiler:
         startup = to_server_startup(made, plan, endpoint, server)
         check_server(plan, endpoint, server, startup)
         return startup
+
+    def explain(self) -> str:
+        """The split in words: plan, servers, balance, and what became of the program."""
+        if self._told is not None:
+            before, ranks = self._told
+            how = self.config.collective_mode or self.config.mode
+            return explain_ranks(before, self._main, ranks, how)
+        return explain_split(*self._planned("explain"), self._main)
+
+    def draw(self) -> str:
+        """The plan as an SVG picture."""
+        return draw_plan(self._planned("draw")[1])
 
     def _planned(self, door: str) -> tuple[Survey, Plan]:
         if self.plan is not None and self.survey is not None:

@@ -1,7 +1,10 @@
 """`GeoSgdTranspiler`: Fluid's door to geo-SGD."""
 
+from collections.abc import Sequence
+
 from bireme.ir import Program, default_main_program, default_startup_program
 
+from .check import check_plan
 from .cluster import servers_and_trainers
 from .config import DistributeTranspilerConfig
 from .distribute_transpiler import DistributeTranspiler
@@ -14,7 +17,9 @@ __all__ = ["GeoSgdTranspiler"]
 
 
 class GeoSgdTranspiler(DistributeTranspiler):
-    """Splits a program for geo-SGD: trainers keep optimizer and parameters, servers add up what moved."""
+    """Splits a program for geo-SGD: trainers keep optimizer and parameters, servers add up what
+    moved.
+    """
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
         super().__init__(config)
@@ -25,7 +30,7 @@ class GeoSgdTranspiler(DistributeTranspiler):
         trainer_id: int,
         program: Program | None = None,
         pservers: str = "127.0.0.1:6174",
-        trainers: int = 1,
+        trainers: int | str | Sequence[str] = 1,
         sync_mode: bool = False,
         startup_program: Program | None = None,
         current_endpoint: str = "127.0.0.1:6174",
@@ -42,10 +47,11 @@ class GeoSgdTranspiler(DistributeTranspiler):
         self.plan = geo_plan(self.survey, self.config, cluster)
         self.vars_info = vars_info(self.survey, self.plan)
         self.vars_overview = VarsDistributed(self.survey, self.plan, fetched=False, state=False)
-        main = geo_trainer(self.survey, self.plan)
+        check_plan(self.plan)
+        main, begun = geo_trainer(self.survey, self.plan), geo_startup(self.survey, self.plan)
         main._parameters_on_pservers = self.vars_overview
         self._main.take(main)
-        startup.take(geo_startup(self.survey, self.plan))
+        startup.take(begun)
         self.trainer_startup_program = startup
 
     @property

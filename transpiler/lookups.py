@@ -1,7 +1,8 @@
 """Remote look-ups: a trainer fetches the rows it needs by id, and never holds the table.
 
-All look-ups of one table become one `distributed_lookup_table` right after the last of their ids is known. Where
-an operator needs rows before all ids are known, each look-up is replaced where it stands.
+All look-ups of one table become one `distributed_lookup_table` right after the last of their ids
+is known. Where an operator needs rows before all ids are known, each look-up is replaced where it
+stands.
 """
 
 from collections import defaultdict
@@ -17,14 +18,18 @@ from .survey import Lookup, Survey
 
 @dataclass(slots=True)
 class Edits:
-    """Changes to one block: operators to add after a position (-1: before all), positions to leave out."""
+    """Changes to one block: operators to add after a position (-1: before all), positions to
+    leave out.
+    """
 
     added: defaultdict[int, list[Operator]] = field(default_factory=lambda: defaultdict(list))
     gone: set[int] = field(default_factory=set)
 
 
 def replace_lookups(survey: Survey, plan: Plan, program: Program) -> Edits:
-    """The edits of the global block; look-ups in sub-blocks of `program` are exchanged where they stand."""
+    """The edits of the global block; look-ups in sub-blocks of `program` are exchanged where they
+    stand.
+    """
     edits = Edits()
     by_table: defaultdict[tuple[str, int, str], list[Lookup]] = defaultdict(list)
     for lookup in survey.lookups:
@@ -59,7 +64,7 @@ def _replace(
         return
     edits.gone |= {x.position for x in here}
     known = max(_last_written(block, x) for x in here)
-    needed = min((readers.get(x.op.output("Out")[0], len(block.ops)) for x in here))
+    needed = min(readers.get(x.op.output("Out")[0], len(block.ops)) for x in here)
     if known < needed:
         edits.added[known].insert(0, _fetch(plan, placement, here, block))
         return
@@ -70,7 +75,9 @@ def _replace(
 def _last_written(block: Block, lookup: Lookup) -> int:
     """The position of the operator that gives the ids; -1 where they are fed."""
     ids = lookup.op.input("Ids")[0]
-    return max((i for i in range(lookup.position) if ids in block.ops[i].output_arg_names), default=-1)
+    return max(
+        (i for i in range(lookup.position) if ids in block.ops[i].output_arg_names), default=-1
+    )
 
 
 def _first_readers(block: Block) -> dict[str, int]:

@@ -1,4 +1,6 @@
-"""`memory_optimize` and `release_memory`: doors of old scripts. Compilation frees and reuses buffers by itself."""
+"""`memory_optimize` and `release_memory`: doors of old scripts. Compilation frees and reuses
+buffers by itself.
+"""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,5 @@
-"""Names that a split gives: slices, gradients of one trainer, control variables, the counter of schedules.
+"""Names that a split gives: slices, gradients of one trainer, control variables, the counter of
+schedules.
 
 Every rule about suffixes stands here; no other file cuts or glues names.
 """

@@ -1,4 +1,6 @@
-"""Where every variable of a job lives, with Fluid's accessors: what savers and loaders read off a program."""
+"""Where every variable of a job lives, with Fluid's accessors: what savers and loaders read off a
+program.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,12 +44,16 @@ class VarDistributed:
 
 
 class VarsDistributed:
-    """All slices of a job: parameters in the order of updates, then the optimizers' variables by server.
+    """All slices of a job: parameters in the order of updates, then the optimizers' variables by
+    server.
 
-    `fetched` says whether trainers fetch rows of remote tables, `state` whether servers run optimizers.
+    `fetched` says whether trainers fetch rows of remote tables, `state` whether servers run
+    optimizers.
     """
 
-    def __init__(self, survey: Survey, plan: Plan, *, fetched: bool = True, state: bool = True) -> None:
+    def __init__(
+        self, survey: Survey, plan: Plan, *, fetched: bool = True, state: bool = True
+    ) -> None:
         self._survey, self._plan, self._fetched, self._state = survey, plan, fetched, state
 
     @cached_property
@@ -65,7 +71,9 @@ class VarsDistributed:
     def get_distributed_var_by_slice(self, var_name: str) -> VarDistributed | None:
         return next((v for v in self.distributed_vars if v.slice.name == var_name), None)
 
-    def get_distributed_var_by_origin_and_ep(self, origin_var_name: str, endpoint: str) -> VarDistributed | None:
+    def get_distributed_var_by_origin_and_ep(
+        self, origin_var_name: str, endpoint: str
+    ) -> VarDistributed | None:
         here = self.get_distributed_vars_by_ep(endpoint)
         return next((v for v in here if v.origin.name == origin_var_name), None)
 
@@ -80,14 +88,17 @@ class VarsDistributed:
             groups.setdefault(var.origin.name, []).append(var)
         return groups
 
-    def get_distributed_vars_by_ep(self, endpoint: str, vtype: str | None = None) -> list[VarDistributed]:
+    def get_distributed_vars_by_ep(
+        self, endpoint: str, vtype: str | None = None
+    ) -> list[VarDistributed]:
         return [
             v for v in self.distributed_vars if v.endpoint == endpoint and vtype in (None, v.vtype)
         ]
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{v.slice.name} {list(v.slice.shape)} at {v.offset} of {v.origin.name}: {v.vtype} on {v.endpoint}"
+            f"{v.slice.name} {list(v.slice.shape)} at {v.offset} of {v.origin.name}: "
+            f"{v.vtype} on {v.endpoint}"
             for v in self.distributed_vars
         )
 
@@ -126,7 +137,9 @@ def placement_map(
         shards = plan.owned(endpoint)
         lists = {
             "params": [_struct(survey.by_param[s.param].param, s.name, s) for s in shards],
-            "grads": [_struct(survey.by_param[s.param].grad, plan.on_trainer(s), s) for s in shards],
+            "grads": [
+                _struct(survey.by_param[s.param].grad, plan.on_trainer(s), s) for s in shards
+            ],
         }
         found[endpoint] = {part: lists[part] for part in parts}
     return found

@@ -1,4 +1,5 @@
-"""The plan: who owns which slice, and how trainers and servers meet. Decided once, before any operator moves.
+"""The plan: who owns which slice, and how trainers and servers meet. Decided once, before any
+operator moves.
 
 A plan is a frozen value of names and numbers. It prints as a table and knows no operators.
 """
@@ -108,7 +109,9 @@ class Cluster(NamedTuple):
 
 @dataclass(frozen=True)
 class Modes:
-    """How trainers and servers meet; `sync` shapes the programs, `server` is what servers are told."""
+    """How trainers and servers meet; `sync` shapes the programs, `server` is what servers are
+    told.
+    """
 
     sync: bool
     server: DistributedMode
@@ -135,7 +138,9 @@ class Modes:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that was decided. `placements` stand in the order of updates, `order` in that of placing."""
+    """Everything that was decided. `placements` stand in the order of updates, `order` in that of
+    placing.
+    """
 
     cluster: Cluster
     modes: Modes
@@ -183,7 +188,7 @@ class Plan:
         return of_trainer(shard.merged, self.cluster.trainer_id) if self.suffixed else shard.merged
 
     def whole_grad(self, placement: Placement) -> str:
-        """The whole gradient as this trainer's program names it: only an unsliced one is renamed."""
+        """The whole gradient in this trainer's program: only an unsliced one is renamed."""
         return placement.grad if placement.sliced else self.on_trainer(placement.shards[0])
 
     def wire_grad(self, shard: Shard) -> str:
@@ -200,7 +205,11 @@ def make_plan(
 
 
 def plan_with(
-    survey: Survey, config: DistributeTranspilerConfig, cluster: Cluster, modes: Modes, slicing: bool
+    survey: Survey,
+    config: DistributeTranspilerConfig,
+    cluster: Cluster,
+    modes: Modes,
+    slicing: bool,
 ) -> Plan:
     """`make_plan` where modes and slicing are settled already."""
     updates = [u for u in survey.updates if u.param.name not in survey.tables]
@@ -215,12 +224,19 @@ def plan_with(
     placed = {i: _settle(cuts[i], homes) for i in order}
     tables = tuple(_table(survey.by_param[n], i) for i, n in enumerate(survey.tables))
     return Plan(
-        cluster, modes, tuple(placed[i] for i in range(len(cuts))), tuple(order), tables, method.__name__
+        cluster,
+        modes,
+        tuple(placed[i] for i in range(len(cuts))),
+        tuple(order),
+        tables,
+        method.__name__,
     )
 
 
 def shuffle(order: list[int], seed: int) -> None:
-    """Shuffle in place as the original does for unsliced variables; nobody else's generator moves."""
+    """Shuffle in place as the original does for unsliced variables; nobody else's generator
+    moves.
+    """
     from numpy.random import RandomState
 
     RandomState(seed).shuffle(order)
@@ -235,7 +251,9 @@ def _cut(update: Update, survey: Survey, servers: int, minimum: int) -> Placemen
         Shard(param.name, grad.name, s, len(slices), dtype, update.sparse) for s in slices
     )
     remote = param.name in survey.remote
-    return Placement(param.name, grad.name, param.shape, shards, remote, kept or _why(slices, servers, minimum))
+    why = kept or _why(slices, servers, minimum)
+    why += "; trainers fetch rows by id" if remote else ""
+    return Placement(param.name, grad.name, param.shape, shards, remote, why)
 
 
 def _why(slices: tuple[Slice, ...], servers: int, minimum: int) -> str:
@@ -244,7 +262,9 @@ def _why(slices: tuple[Slice, ...], servers: int, minimum: int) -> str:
     if servers == 1:
         return "one piece: slicing is off or there is one server"
     few = slices[0].rows if slices[0].shape else 1
-    return "one piece: a single row" if few == 1 else f"one piece: fewer than {2 * minimum} elements"
+    return (
+        "one piece: a single row" if few == 1 else f"one piece: fewer than {2 * minimum} elements"
+    )
 
 
 def _dispatch(dispatcher: PSDispatcher, shards: list[Shard], known: tuple[str, ...]) -> list[str]:
@@ -253,8 +273,8 @@ def _dispatch(dispatcher: PSDispatcher, shards: list[Shard], known: tuple[str, .
     if len(homes) != len(shards) or not set(homes) <= set(known):
         wrong = sorted(map(str, set(homes) - set(known)))
         raise ConfigError(
-            f"{type(dispatcher).__name__}.dispatch gave {len(homes)} endpoints for {len(shards)} variables"
-            + (f", among them {', '.join(wrong)}" if wrong else ""),
+            f"{type(dispatcher).__name__}.dispatch gave {len(homes)} endpoints "
+            f"for {len(shards)} variables" + (f", among them {', '.join(wrong)}" if wrong else ""),
             where="DistributeTranspilerConfig.split_method",
             hint=f"return one of {', '.join(known)} for each variable, in order",
         )

@@ -1,4 +1,6 @@
-"""Who owns a slice: dispatchers place variables on endpoints. The placement of a parameter decides that of its gradient."""
+"""Who owns a slice: dispatchers place variables on endpoints. The placement of a parameter
+decides that of its gradient.
+"""
 
 import zlib
 from collections.abc import Sequence
@@ -53,7 +55,9 @@ class HashName(PSDispatcher):
 
 
 class SizeBalanced(PSDispatcher):
-    """Largest first, each to the endpoint that holds least so far: the bytes per server come out even."""
+    """Largest first, each to the endpoint that holds least so far: the bytes per server come out
+    even.
+    """
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:
         load = dict.fromkeys(self._eps, 0)

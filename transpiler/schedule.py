@@ -1,6 +1,8 @@
-"""Learning-rate schedules on servers: the operators of the schedule, sub-blocks included, and how they count steps.
+"""Learning-rate schedules on servers: the operators of the schedule, sub-blocks included, and how
+they count steps.
 
-With a barrier each server counts its own steps. Without one, every trainer counts, and a server adds them up.
+With a barrier each server counts its own steps. Without one, every trainer counts, and a server
+adds them up.
 """
 
 from collections.abc import Iterable
@@ -20,7 +22,9 @@ def declare_counters(program: Program, trainers: int) -> None:
 
 
 def start_counters(startup: Program, trainers: int) -> None:
-    """Initial values of the counters, before everything else; the common one begins where none has counted."""
+    """Initial values of the counters, before everything else; the common one begins where none
+    has counted.
+    """
     declare_counters(startup, trainers)
     block = startup.global_block()
     first = [_fill(of_trainer(COUNTER, i), 1.0) for i in reversed(range(trainers))]
@@ -53,7 +57,9 @@ def copy_schedule(source: Program, ops: Iterable[Operator], target: Block) -> No
 
 
 def _copy(source: Program, origin: Block, op: Operator, target: Block, home: Block) -> None:
-    """One operator; its variables are declared in `home`, those of its sub-block in the sub-block."""
+    """One operator; its variables are declared in `home`, those of its sub-block in the sub-
+    block.
+    """
     for name in (*op.input_arg_names, *op.output_arg_names):
         if not home.has_var(name):
             var = origin._find_var_recursive(name)

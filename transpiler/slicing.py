@@ -1,4 +1,6 @@
-"""How a variable is cut into slices: whole rows, nearly equal, never smaller than the minimum. Arithmetic only."""
+"""How a variable is cut into slices: whole rows, nearly equal, never smaller than the minimum.
+Arithmetic only.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +29,8 @@ class Slice:
 def cut(shape: Sequence[int], servers: int, min_block_size: int) -> tuple[Slice, ...]:
     """The slices of a variable for at most `servers` servers.
 
-    The count may come out smaller: slices hold whole rows and about `min_block_size` elements at least.
+    The count may come out smaller: slices hold whole rows and about `min_block_size` elements at
+    least.
 
     >>> [s.shape for s in cut((1000, 32), 3, 8192)]
     [(334, 32), (334, 32), (332, 32)]

@@ -33,13 +33,17 @@ class Update:
 
     @cached_property
     def own(self) -> frozenset[str]:
-        """Variables of this update alone: its state and temporaries, but no rate that others share."""
+        """Variables of this update alone: its state and temporaries, but no rate that others
+        share.
+        """
         rates = {n for op in self.ops for n in op.input("LearningRate")}
         names = {n for op in self.ops for n in (*op.input_arg_names, *op.output_arg_names)}
         return frozenset(names - rates - {self.param.name, self.grad.name})
 
     def cut(self, var: Variable) -> bool:
-        """Whether a variable of this update is cut with the parameter; what the optimizer leaves alone is not."""
+        """Whether a variable of this update is cut with the parameter; what the optimizer leaves
+        alone is not.
+        """
         idle = self.optimizer.type == "rmsprop" and not self.optimizer.attrs.get("centered")
         if idle and var.name in self.optimizer.input("MeanGrad"):
             return False
@@ -139,7 +143,9 @@ def survey(program: Program, startup: Program) -> Survey:
     """
     block = program.global_block()
     clips = frozenset(i for i, op in enumerate(block.ops) if is_clip(op))
-    optimize = [i for i, op in enumerate(block.ops) if op.role == OpRole.Optimize and i not in clips]
+    optimize = [
+        i for i, op in enumerate(block.ops) if op.role == OpRole.Optimize and i not in clips
+    ]
     schedule = [i for i, op in enumerate(block.ops) if op.role & OpRole.LRSched]
     return Survey(
         program,
@@ -153,7 +159,9 @@ def survey(program: Program, startup: Program) -> Survey:
 
 
 def is_clip(op: Operator) -> bool:
-    """Whether an update operator belongs to a gradient clip; both of Fluid's ways to ask for one are known."""
+    """Whether an update operator belongs to a gradient clip; both of Fluid's ways to ask for one
+    are known.
+    """
     if op.role != OpRole.Optimize:
         return False
     parts = str(op.attrs.get("op_namescope", "")).split("/")
@@ -165,7 +173,8 @@ def _updates(program: Program, ops: list[Operator]) -> Iterator[Update]:
     for position, op in enumerate(ops):
         if op.attrs.get("distribute_update_vars"):
             raise UnsupportedError(
-                "updates of extra variables cannot be split", where=f"op: {op}",
+                "updates of extra variables cannot be split",
+                where=f"op: {op}",
                 hint="use an embedding with is_sparse=True instead",
             )
         if op.role_var:
@@ -181,7 +190,8 @@ def _updates(program: Program, ops: list[Operator]) -> Iterator[Update]:
         yield Update(param, block.var(group[0].role_var[1]), group, optimizer, position)
     if not groups:
         raise ProgramError(
-            "the program updates no parameter", where="DistributeTranspiler.transpile",
+            "the program updates no parameter",
+            where="DistributeTranspiler.transpile",
             hint="call optimizer.minimize(loss) before transpile()",
         )
 
@@ -194,13 +204,15 @@ def _optimizer(name: str, group: tuple[Operator, ...]) -> Operator:
     found = [op for op in group if is_optimizer(op)]
     if not found:
         raise ProgramError(
-            f"parameter {name!r} has update operators, but none is an optimizer", op=group[0],
+            f"parameter {name!r} has update operators, but none is an optimizer",
+            op=group[0],
             hint="call optimizer.minimize(loss) before transpile()",
         )
     if len(found) > 1:
         raise UnsupportedError(
-            f"parameter {name!r} is updated by {len(found)} optimizers in one step", where=f"op: {found[1]}",
-            hint="add the losses and minimise the sum, or give each minimize() its own parameter_list",
+            f"parameter {name!r} is updated by {len(found)} optimizers in one step",
+            where=f"op: {found[1]}",
+            hint="minimise the sum of the losses, or give each minimize() its own parameter_list",
         )
     return found[0]
 

@@ -1,6 +1,8 @@
-"""Distributed tables: row `id` lives on server `id mod servers`; look-ups and gradients travel by id.
+"""Distributed tables: row `id` lives on server `id mod servers`; look-ups and gradients travel by
+id.
 
-A table updates with the optimizer that the user chose, from the mean over the trainers, like any parameter.
+A table updates with the optimizer that the user chose, from the mean over the trainers, like any
+parameter.
 """
 
 from collections.abc import Iterable
@@ -16,7 +18,9 @@ from .survey import Lookup, Survey
 
 # -- on a trainer ------------------------------------------------------------------------------
 def fetch_from_tables(survey: Survey, plan: Plan, block: Block) -> Edits:
-    """All look-ups of a table become: split the ids by server, fetch the rows, merge them in the ids' order."""
+    """All look-ups of a table become: split the ids by server, fetch the rows, merge them in the
+    ids' order.
+    """
     edits = Edits()
     for table in plan.tables:
         lookups = [x for x in survey.lookups if x.table == table.param and x.block == 0]
@@ -28,7 +32,9 @@ def fetch_from_tables(survey: Survey, plan: Plan, block: Block) -> Edits:
 
 def _written(block: Block, lookup: Lookup) -> int:
     ids = lookup.op.input("Ids")[0]
-    return max((i for i in range(lookup.position) if ids in block.ops[i].output_arg_names), default=-1)
+    return max(
+        (i for i in range(lookup.position) if ids in block.ops[i].output_arg_names), default=-1
+    )
 
 
 def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> list[Operator]:
@@ -51,7 +57,9 @@ def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> lis
 
 def push_to_table(block: Block, plan: Plan, table: Table, control: str) -> list[Operator]:
     """The gradient of a table, cut by server, and its sending."""
-    names = [_pushed(plan, table, k, plan.cluster.trainer_id) for k in range(len(plan.cluster.endpoints))]
+    names = [
+        _pushed(plan, table, k, plan.cluster.trainer_id) for k in range(len(plan.cluster.endpoints))
+    ]
     for name in names:
         declare(block, block.var(table.grad), name)
     attrs = {
@@ -60,11 +68,11 @@ def push_to_table(block: Block, plan: Plan, table: Table, control: str) -> list[
         "sections": [],
         "send_varnames": [],
     }
-    roles = {"role": OpRole.RPC, "role_var": (table.param, table.grad)}
+    pair = (table.param, table.grad)
     done = [control] if plan.modes.sync else []
     return [
         make("split_ids", {"Ids": [table.grad]}, {"Out": names}, role=OpRole.Dist),
-        make("send", {"X": names}, {"Out": done}, attrs, **roles),
+        make("send", {"X": names}, {"Out": done}, attrs, role=OpRole.RPC, role_var=pair),
     ]
 
 
@@ -76,7 +84,9 @@ def _pushed(plan: Plan, table: Table, server: int, trainer: int) -> str:
 
 # -- on a server -------------------------------------------------------------------------------
 class TableBlocks:
-    """What a server program gains for its tables: numbers of blocks, and names for `listen_and_serv`."""
+    """What a server program gains for its tables: numbers of blocks, and names for
+    `listen_and_serv`.
+    """
 
     def __init__(self) -> None:
         self.optimize: list[int] = []
@@ -109,7 +119,9 @@ def serve_tables(
 def _update(
     block: Block, survey: Survey, plan: Plan, table: Table, server: int, found: TableBlocks
 ) -> str:
-    """Merge the trainers' gradients and run the table's own update; the name of the merged gradient."""
+    """Merge the trainers' gradients and run the table's own update; the name of the merged
+    gradient.
+    """
     home, update = block.program.global_block(), survey.by_param[table.param]
     local = table.local_shape(len(plan.cluster.endpoints))
     declare(home, update.param, shape=local, persistable=True).type = VarType.SELECTED_ROWS

@@ -1,4 +1,6 @@
-"""Programs that need no server: trainers average by all-reduce, either by operators or by their executor (nccl2)."""
+"""Programs that need no server: trainers average by all-reduce, either by operators or by their
+executor (nccl2).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +30,9 @@ class Ranks:
 
 # -- nccl2: the executor averages --------------------------------------------------------------
 def to_nccl2(program: Program, ranks: Ranks, inter_ranks: int) -> Program:
-    """The main program: marks only. `inter_ranks` is the size of a group in hierarchical mode, else 0."""
+    """The main program: marks only. `inter_ranks` is the size of a group in hierarchical mode,
+    else 0.
+    """
     marked = program.clone()
     marked._trainer_id = ranks.rank
     marked._trainers_endpoints = list(ranks.endpoints)
@@ -172,7 +176,8 @@ def to_local_sgd(program: Program, ranks: Ranks) -> Program:
 
 
 def _declare_snapshot(block: Block, param: str) -> None:
-    """Declared as the original declares it: without an element type, which the subtraction hands to the parameter.
+    """Declared as the original declares it: without an element type, which the subtraction hands
+    to the parameter.
 
     Values keep the types they have: those of parameters are decided when they are initialised.
     """
@@ -202,4 +207,3 @@ def _on(kind: str, name: str, role: int, **attrs: int) -> Operator:
 def _round(rings: int) -> Iterator[int]:
     while True:
         yield from range(rings)
-

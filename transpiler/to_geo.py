@@ -1,4 +1,6 @@
-"""Geo-SGD: every trainer keeps its optimizer and trains on its own; servers add up how far parameters have moved."""
+"""Geo-SGD: every trainer keeps its optimizer and trains on its own; servers add up how far
+parameters have moved.
+"""
 
 from collections.abc import Container
 
@@ -23,7 +25,7 @@ def geo_plan(survey: Survey, config: DistributeTranspilerConfig, cluster: Cluste
     """
     if survey.tables:
         raise UnsupportedError(
-            f"geo-SGD keeps parameters on the trainers, and {survey.tables[0]!r} is a distributed table",
+            f"trainers of geo-SGD hold all parameters; {survey.tables[0]!r} is a distributed table",
             where="GeoSgdTranspiler.transpile",
             hint="use embedding(is_sparse=True) without is_distributed, or another mode",
         )
@@ -45,7 +47,9 @@ def sparse_tables(survey: Survey) -> dict[str, list[str]]:
 
 
 def geo_trainer(survey: Survey, plan: Plan) -> Program:
-    """The user's program; look-ups stay local, and the ids they touch are noted for the communicator."""
+    """The user's program; look-ups stay local, and the ids they touch are noted for the
+    communicator.
+    """
     program = survey.program.clone()
     mark(program, plan)
     block = program.global_block()
@@ -68,7 +72,9 @@ def geo_trainer(survey: Survey, plan: Plan) -> Program:
 
 
 def _touched(block: Block, sparse: Container[str]) -> list[tuple[str, str]]:
-    """Ids and the tables they touch, as look-ups and their gradients name them; a pair is not noted twice running."""
+    """Ids and the tables they touch, as look-ups and their gradients name them; a pair is not
+    noted twice running.
+    """
     found: list[tuple[str, str]] = []
     last: dict[str, str] = {}
     for op in block.ops:
@@ -82,7 +88,9 @@ def _touched(block: Block, sparse: Container[str]) -> list[tuple[str, str]]:
 
 
 def geo_startup(survey: Survey, plan: Plan) -> Program:
-    """The user's startup; then the servers' values, and a word to the communicator that they are there."""
+    """The user's startup; then the servers' values, and a word to the communicator that they are
+    there.
+    """
     startup = survey.startup.clone()
     mark(startup, plan)
     block = startup.global_block()
@@ -116,7 +124,13 @@ def geo_server(
     sparse = sparse_tables(survey)
     blocks, moved, rows = [], [], []
     for shard in plan.owned(endpoint):
-        var = declare(home, survey.by_param[shard.param].param, shard.name, shape=shard.shape, persistable=True)
+        var = declare(
+            home,
+            survey.by_param[shard.param].param,
+            shard.name,
+            shape=shard.shape,
+            persistable=True,
+        )
         name = _declare_delta(home, var, shard.param in sparse)
         block = program.add_block(0)
         block.append(make("sum", {"X": [shard.name, name]}, {"Out": [shard.name]}))

@@ -1,4 +1,6 @@
-"""A server's program: one block per owned slice that merges its gradients and updates it, and `listen_and_serv`."""
+"""A server's program: one block per owned slice that merges its gradients and updates it, and
+`listen_and_serv`.
+"""
 
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -44,7 +46,8 @@ def check_endpoint(plan: Plan, endpoint: str) -> None:
     """
     if endpoint not in plan.cluster.endpoints:
         raise ConfigError(
-            f"{endpoint!r} is not one of the servers", where="DistributeTranspiler.get_pserver_program",
+            f"{endpoint!r} is not one of the servers",
+            where="DistributeTranspiler.get_pserver_program",
             hint=f"the servers are {', '.join(plan.cluster.endpoints)}",
         )
 
@@ -57,15 +60,17 @@ def shards_in_order(survey: Survey, plan: Plan, endpoint: str) -> list[Shard]:
 def state_names(survey: Survey, shards: Iterable[Shard]) -> dict[tuple[str, str], str]:
     """The name of each optimizer variable on a server, by slice and original name.
 
-    It is the original's name. A server that owns several slices of one parameter needs several of each: the
-    later ones are named like their slices.
+    It is the original's name. A server that owns several slices of one parameter needs several of
+    each: the later ones are named like their slices.
     """
     names: dict[tuple[str, str], str] = {}
     seen: set[str] = set()
     for shard in shards:
         for name in survey.by_param[shard.param].own:
             again = shard.param in seen
-            names[shard.name, name] = slice_name(name, shard.slice.index, shard.parts) if again else name
+            names[shard.name, name] = (
+                slice_name(name, shard.slice.index, shard.parts) if again else name
+            )
         seen.add(shard.param)
     return names
 
@@ -116,12 +121,23 @@ class _Server:
             extra["bireme.tables"] = [t.param for t in plan.tables]
             extra["bireme.table_state"] = tables.state
         self.home.append(
-            serve(self.inputs, self.blocks, self.grad_blocks, self.sparse, plan, self.endpoint, self.threads, extra)
+            serve(
+                self.inputs,
+                self.blocks,
+                self.grad_blocks,
+                self.sparse,
+                plan,
+                self.endpoint,
+                self.threads,
+                extra,
+            )
         )
         return program
 
     def _declare(self, shard: Shard) -> None:
-        """The slice, its gradient, and the gradients under the names of the trainers that send them."""
+        """The slice, its gradient, and the gradients under the names of the trainers that send
+        them.
+        """
         plan, home = self.plan, self.home
         update = self.survey.by_param[shard.param]
         declare(home, update.param, shard.name, shape=shard.shape, persistable=True)
@@ -155,7 +171,9 @@ class _Server:
         if update.optimizer.input("Grad") == [update.grad.name] and shard.sparse:
             self.sparse.append(f"{shard.merged}:{shard.name}")
         if plan.merges:
-            block.append(make("sum", {"X": plan.trainers_of(shard.merged)}, {"Out": [shard.merged]}))
+            block.append(
+                make("sum", {"X": plan.trainers_of(shard.merged)}, {"Out": [shard.merged]})
+            )
             mean = {"scale": 1.0 / plan.cluster.trainers}
             block.append(make("scale", {"X": [shard.merged]}, {"Out": [shard.merged]}, mean))
         for op in update.ops:

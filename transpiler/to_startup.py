@@ -1,7 +1,9 @@
-"""Startup programs: a trainer initialises and then takes what the servers have; a server initialises its slices.
+"""Startup programs: a trainer initialises and then takes what the servers have; a server
+initialises its slices.
 
-A slice gets the values that the whole variable would have had there. Its initialiser says so: `bireme.shape` is the
-shape of the whole, `bireme.begin` the row at which the slice begins, `bireme.origin` the variable's name.
+A slice gets the values that the whole variable would have had there. Its initialiser says so:
+`bireme.shape` is the shape of the whole, `bireme.begin` the row at which the slice begins,
+`bireme.origin` the variable's name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,7 +75,7 @@ def to_server_startup(survey: Survey, plan: Plan, endpoint: str, server: Program
 
 
 class _ServerStartup:
-    """One server's startup program in the making: operators with their place in the user's order."""
+    """One server's startup program in the making: operators by their place in the user's order."""
 
     def __init__(self, survey: Survey, plan: Plan, endpoint: str, server: Program) -> None:
         self.survey, self.plan, self.endpoint = survey, plan, endpoint
@@ -106,8 +108,11 @@ class _ServerStartup:
         return self.program
 
     def _slices(self) -> dict[str, tuple[str, "_Part", Sequence[int]]]:
-        """The server's variables that are parts of others: their origin, which part, and the whole's shape."""
-        survey, found = self.survey, {}
+        """The server's variables that are parts of others: their origin, which part, and the
+        whole's shape.
+        """
+        survey = self.survey
+        found: dict[str, tuple[str, _Part, Sequence[int]]] = {}
         shards = shards_in_order(survey, self.plan, self.endpoint)
         names = state_names(survey, shards)
         for shard in shards:

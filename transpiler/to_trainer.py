@@ -1,4 +1,6 @@
-"""The trainer's main program: updates go, gradients are sent to their owners, parameters come back."""
+"""The trainer's main program: updates go, gradients are sent to their owners, parameters come
+back.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -16,7 +18,9 @@ from .tables import fetch_from_tables, push_to_table
 
 
 class Trainer:
-    """The program in the making: operators by where they go, and the names handed from one step to the next."""
+    """The program in the making: operators by where they go, and the names handed from one step
+    to the next.
+    """
 
     def __init__(self, survey: Survey, plan: Plan) -> None:
         self.survey, self.plan = survey, plan
@@ -27,7 +31,9 @@ class Trainer:
         self.controls = control_names()
         self.sent: dict[str, str] = {}
         self.counter_sent: list[str] = []
-        self.last_writer = {n: i for i, op in enumerate(self.block.ops) for n in op.output_arg_names}
+        self.last_writer = {
+            n: i for i, op in enumerate(self.block.ops) for n in op.output_arg_names
+        }
 
     def control(self) -> str:
         return declare_control(self.block, next(self.controls))
@@ -41,8 +47,9 @@ class Trainer:
         position = self.last_writer.get(name)
         if position is None:
             raise ProgramError(
-                f"no operator computes the gradient {name!r}", where="DistributeTranspiler.transpile",
-                hint="minimise a loss that depends on the parameter, or mark the parameter trainable=False",
+                f"no operator computes the gradient {name!r}",
+                where="DistributeTranspiler.transpile",
+                hint="minimise a loss that depends on the parameter, or set trainable=False",
             )
         self.after[position][:0] = ops
 
@@ -116,14 +123,17 @@ def _send(trainer: Trainer, placement: Placement) -> None:
         attrs["send_varnames"] = [plan.wire_grad(shard) for shard in placement.shards]
     elif placement.sliced:
         ops.append(_split(trainer.block, placement, grad, names))
-    roles = {"role": OpRole.RPC, "role_var": (placement.param, grad)}
-    ops.append(make("send", {"X": names}, {"Out": [control]}, attrs, **roles))
+    pair = (placement.param, grad)
+    outs = {"Out": [control]}
+    ops.append(make("send", {"X": names}, outs, attrs, role=OpRole.RPC, role_var=pair))
     trainer.put_after(placement.grad, ops)
 
 
 def _split(block: Block, placement: Placement, grad: str, names: list[str]) -> Operator:
     sparse = block.var(grad).type == VarType.SELECTED_ROWS
-    kind, attr = ("split_selected_rows", "height_sections") if sparse else ("split_byref", "sections")
+    kind, attr = (
+        ("split_selected_rows", "height_sections") if sparse else ("split_byref", "sections")
+    )
     return make(kind, {"X": [grad]}, {"Out": names}, {attr: placement.rows}, role=OpRole.Dist)
 
 
@@ -143,8 +153,10 @@ def _count_steps(trainer: Trainer) -> None:
     }
     control = trainer.control()
     trainer.counter_sent.append(control)
-    roles = {"role": OpRole.RPC, "role_var": (name, name)}
-    trainer.tail.append(make("send", {"X": [name]}, {"Out": [control]}, attrs, **roles))
+    outs = {"Out": [control]}
+    trainer.tail.append(
+        make("send", {"X": [name]}, outs, attrs, role=OpRole.RPC, role_var=(name, name))
+    )
 
 
 def _receive(trainer: Trainer) -> None:
@@ -167,7 +179,9 @@ def _receive(trainer: Trainer) -> None:
         if placement.sliced and not modes.runtime_split:
             concats.append(concat(placement, OpRole.Dist))
     if modes.sync:
-        tail.append(make("fetch_barrier", {"X": [barrier]}, {"Out": fetched}, where, role=OpRole.RPC))
+        tail.append(
+            make("fetch_barrier", {"X": [barrier]}, {"Out": fetched}, where, role=OpRole.RPC)
+        )
     tail += concats
 
 
@@ -179,8 +193,8 @@ def _recv(plan: Plan, placement: Placement, names: list[str], after: str) -> Ope
         "trainer_id": plan.cluster.trainer_id,
     }
     outs = [placement.param] if whole else names
-    roles = {"role": OpRole.RPC, "role_var": (placement.param, plan.whole_grad(placement))}
-    return make("recv", {"X": [after]}, {"Out": outs}, attrs, **roles)
+    pair = (placement.param, plan.whole_grad(placement))
+    return make("recv", {"X": [after]}, {"Out": outs}, attrs, role=OpRole.RPC, role_var=pair)
 
 
 def concat(placement: Placement, role: int) -> Operator:
@@ -208,7 +222,9 @@ def _assemble(trainer: Trainer) -> None:
 
 
 def _kept(op: Operator, clip: bool, renamed: dict[str, str]) -> Operator:
-    """An operator that stays; a clip belongs to backward now, since it runs before the gradient is sent."""
+    """An operator that stays; a clip belongs to backward now, since it runs before the gradient
+    is sent.
+    """
     if not renamed.keys().isdisjoint((*op.input_arg_names, *op.output_arg_names, *op.role_var)):
         op = op.renamed(renamed)
     return op.with_attrs(op_role=OpRole.Backward) if clip else op

@@ -33,6 +33,7 @@ class Program:
         self._hierarchical_allreduce_inter_nranks = 0
         self._parameters_on_pservers: Any = None
         self._wait_ports: tuple[str, ...] = ()
+        self._origin_program: Program | None = None
 
     def touch(self) -> None:
         """Note that something changed; plans compiled from an older version are stale."""

@@ -74,13 +74,16 @@ def test_the_plan_of_a_script_is_a_table(tmp_path: Path) -> None:
         "t.transpile(role.trainer_id, pservers=','.join(role.servers), trainers=role.trainers)\n"
         "raise SystemExit('ran on')\n"
     )
-    command = [sys.executable, "-m", "bireme", "explain", str(script)]
+    picture = tmp_path / "plan.svg"
+    command = [sys.executable, "-m", "bireme", "explain", "--draw", str(picture), str(script)]
     ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     rows = [line.split() for line in ran.stdout.splitlines()]
     assert ran.stdout.startswith("placement: 2 server(s), 2 trainer(s), sync, RoundRobin\n")
     assert ["block1", "32", "65,536", "127.0.0.1:6170"] in rows
-    assert rows[-1] == ["127.0.0.1:6171:", "1", "slice(s),", "65,536", "bytes"]
+    assert ["127.0.0.1:6171:", "1", "slice(s),", "65,536", "bytes"] in rows
+    assert "  gone: 2 sgd" in ran.stdout
+    assert "fc_0.w_0.block1" in picture.read_text()
 
 
 def test_a_script_that_never_transpiles_is_told_so(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Programs recorded from Fluid 1.8.5, read back as bireme programs: the transpiler is tested without layers."""
+"""Programs recorded from Fluid 1.8.5, read back as bireme programs: the transpiler is tested
+without layers.
+"""
 
 from typing import Any
 
@@ -19,15 +21,17 @@ Recorded = dict[str, Any]
 def program_of(recorded: Recorded) -> Program:
     """The bireme program that a recorded one describes.
 
-    Variables were recorded by name; those that operators initialise are declared in the order of their creation,
-    which is the reverse of the operators' order (initialisers are prepended).
+    Variables were recorded by name; those that operators initialise are declared in the order of
+    their creation, which is the reverse of the operators' order (initialisers are prepended).
     """
     program = Program()
     program.random_seed = recorded["random_seed"]
     for entry in recorded["blocks"][1:]:
         program.add_block(entry["parent"])
     for entry, block in zip(recorded["blocks"], program.blocks, strict=True):
-        written = [n for op in reversed(entry["ops"]) for names in op["outputs"].values() for n in names]
+        written = [
+            n for op in reversed(entry["ops"]) for names in op["outputs"].values() for n in names
+        ]
         created = {name: i for i, name in reversed(list(enumerate(written)))}
         for var in sorted(entry["vars"], key=lambda v: created.get(v["name"], -1)):
             _declare(block, var)

@@ -1,4 +1,5 @@
-"""The recorded cases of `tests/oracle` as functions: what a case is, what Fluid 1.8.5 made of it, what bireme makes.
+"""The recorded cases of `tests/oracle` as functions: what a case is, what Fluid 1.8.5 made of it,
+what bireme makes.
 
 `transpiled(case)` starts from the recorded main and startup programs, so it needs no layers.
 """

@@ -11,13 +11,13 @@ FAULTS = {
     "ps_clip_global_l2": "the same",
     "ps_clip_global_async": "the same",
     "ps_clip_value_small": "the same; nothing is sliced, so programs come out, but they cannot run",
-    "ps_crc_dispatch": "gradients go to servers that do not own their parameter; a server with two slices of one "
-    "parameter updates the first only",
+    "ps_crc_dispatch": "gradients go to servers that do not own their parameter; of two slices "
+    "of one parameter a server updates the first only",
     "ps_hashname": "the dispatcher calls a string",
     "ps_lr_warmup": "sub-blocks that declare variables cannot be copied",
     "ps_lr_warmup_async": "the same",
     "ps_lr_warmup_cosine": "the same",
-    "ps_mlp_async_cfg_untouched": "servers are told SYNC though the programs are asynchronous: the job hangs",
+    "ps_mlp_async_cfg_untouched": "servers are told SYNC and trainers are not: the job hangs",
     "ps_opt_adadelta": "the servers never update anything",
     "ps_opt_lamb": "refused, although it can be split",
     "ps_w2v_table": "a list is compared with a string",
@@ -48,11 +48,13 @@ def test_an_untouched_sync_mode_follows_the_argument() -> None:
 
 
 def test_a_table_differs_from_the_repaired_original_by_the_mean_only() -> None:
-    """The gradient is averaged over the trainers, like every other, before the optimizer sees it."""
+    """The gradient is averaged over the trainers, like every other, before the optimizer."""
     found = oracle.transpiled("ps_w2v_table_repaired")
     for server in ("pserver0", "pserver1"):
         blocks = found["programs"][server]["blocks"]
-        tables = [b for b in blocks if any(o["inputs"].get("Param") == ["shared_w"] for o in b["ops"])]
+        tables = [
+            b for b in blocks if any(o["inputs"].get("Param") == ["shared_w"] for o in b["ops"])
+        ]
         assert [[o["type"] for o in b["ops"]] for b in tables] == [["sum", "scale", "sgd"]]
         assert tables[0]["ops"][1]["attrs"]["scale"] == 0.5
         del tables[0]["ops"][1]
@@ -68,14 +70,24 @@ def test_a_table_without_the_repair_gives_the_same() -> None:
     assert len(found) == 10
 
 
-CLIPS = ["ps_clip_value", "ps_clip_norm", "ps_clip_global", "ps_clip_global_l2", "ps_clip_global_async"]
+CLIPS = [
+    "ps_clip_value",
+    "ps_clip_norm",
+    "ps_clip_global",
+    "ps_clip_global_l2",
+    "ps_clip_global_async",
+]
 
 
 @pytest.mark.parametrize("name", [*CLIPS, "ps_clip_value_small"])
 def test_a_clip_given_to_the_optimizer_stays_with_the_trainer(name: str) -> None:
     """As `set_gradient_clip` does in the original: on the local gradient, before it is sent."""
     transpiler, main, _ = oracle.split(name)
-    before = [op.type for op in oracle.fresh(name)[0].global_block().ops if "clip" in op.attrs.get("op_namescope", "")]
+    before = [
+        op.type
+        for op in oracle.fresh(name)[0].global_block().ops
+        if "clip" in op.attrs.get("op_namescope", "")
+    ]
     clips = [op for op in main.global_block().ops if "clip" in op.attrs.get("op_namescope", "")]
     assert [op.type for op in clips] == before
     assert {op.role for op in clips} == {1}
@@ -125,6 +137,8 @@ def test_adadelta_is_updated_on_the_servers() -> None:
 def test_lamb_keeps_parameters_whole_because_it_needs_their_norm() -> None:
     transpiler, _, _ = oracle.split("ps_opt_lamb")
     assert not any(p.sliced for p in transpiler.plan.placements)
-    assert {p.reason for p in transpiler.plan.placements} == {"lamb uses the norm of the whole parameter"}
+    assert {p.reason for p in transpiler.plan.placements} == {
+        "lamb uses the norm of the whole parameter"
+    }
     for endpoint in oracle.endpoints("ps_opt_lamb"):
         transpiler.get_pserver_programs(endpoint)
