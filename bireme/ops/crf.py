@@ -307,7 +307,7 @@ def chunk_eval(
     else:
         offsets = offsets_of(Inference_lod, "chunk_eval", 0)
     spans = [
-        _chunks(v.reshape(-1), offsets, chunk_scheme, num_chunk_types).spans(excluded_chunk_types)
+        _chunks(v.reshape(-1), offsets, chunk_scheme, num_chunk_types).spans(excluded_chunk_types or ())
         for v in (found, right)
     ]
     guessed, true, correct = len(spans[0]), len(spans[1]), len(spans[0] & spans[1])

@@ -168,7 +168,8 @@ def warpctc_grad(
 # -- decoding ---------------------------------------------------------------------------------
 def _aligned_shape(ctx: Infer) -> None:
     x = ctx.x("Input")
-    ctx.set("Output", x.shape, x.dtype, lod_level=0)
+    rows = x.shape[0] if ctx.input("InputLength") is not None else -1
+    ctx.set("Output", (rows, *x.shape[1:]), x.dtype, lod_level=0)
     ctx.set("OutputLength", (-1, 1), VarType.INT64, lod_level=0)
 
 
