@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bireme.backward import append_backward
 from bireme.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
-from bireme.errors import InvalidArgument, UnsupportedError
+from bireme.errors import InvalidArgument
 from bireme.initializer import Constant
 from bireme.ir import (
     Block,
@@ -324,16 +324,9 @@ class Optimizer:
 
     @staticmethod
     def _home(program: Program) -> Block:
-        """Where updates go: the global block, or the backward block of the current one."""
+        """Where updates go: the current block, or the one whose gradients it holds."""
         block = program.current_block()
-        if block.idx == 0:
-            return block
-        if block.forward_block_idx < 0:
-            raise UnsupportedError(
-                "updates cannot be built inside the body of a loop or branch",
-                hint="call minimize after the block is closed",
-            )
-        return program.block(block.forward_block_idx)
+        return block if block.forward_block_idx < 0 else program.block(block.forward_block_idx)
 
     @staticmethod
     @contextmanager

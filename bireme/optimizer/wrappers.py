@@ -194,10 +194,9 @@ class GradientMergeOptimizer:
         return ops
 
     def _mean(self, total: Variable) -> Variable:
-        if not self.avg:
-            return total
-        mean: Variable = layers.scale(total, scale=1.0 / self.k_steps)
-        return mean
+        """What the inner optimizer sees, as a variable of the branch."""
+        made: Variable = layers.scale(total, scale=1.0 / self.k_steps if self.avg else 1.0)
+        return made
 
 
 def _merged(param: Parameter, grad: Variable) -> Variable:
