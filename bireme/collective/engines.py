@@ -112,17 +112,10 @@ class _Local:
         """Groups are closed by whoever has them."""
 
 
-class _Mpi:
-    def __init__(self, job: Job) -> None:
-        from .mpi import MpiSession
+def _mpi(job: Job) -> Session:
+    from .mpi import MpiSession
 
-        self._session = MpiSession(job.rank, len(job.endpoints))
-
-    def group(self, name: str) -> Group:
-        return self._session.group()
-
-    def close(self) -> None:
-        self._session.close()
+    return MpiSession(job.rank, len(job.endpoints), int(flags.get("rpc_deadline")) / 1000)
 
 
 class _Nccl:
@@ -157,6 +150,6 @@ def _world(job: Job) -> "World":
 ENGINES: dict[str, Callable[[Job], Session]] = {
     "local": _Local,
     "grpc": _world,
-    "mpi": _Mpi,
+    "mpi": _mpi,
     "nccl": _Nccl,
 }

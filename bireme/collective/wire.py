@@ -99,11 +99,15 @@ class WireGroup(BaseGroup):
         self._number += 1
         self._until = time.monotonic() + self._world.timeout
         small = self._small.get(call.kind)
-        if small is not None and args[0].nbytes <= _SMALL:
+        if small is not None and args and args[0].nbytes <= _SMALL:
             small(self, call, *args)
         else:
             self._agree(call)
             verb(*args)
+
+    def agree_on(self, call: Call) -> None:
+        """Agree on a call that another engine will carry out."""
+        self._do(call, _nothing)
 
     def _agree(self, call: Call) -> None:
         """Every rank hears every rank's call; raise unless all are equal."""
@@ -236,6 +240,10 @@ class WireGroup(BaseGroup):
 
     def close(self) -> None:
         self._links.close()
+
+
+def _nothing() -> None:
+    """What is left to do once all agree on a call of another engine."""
 
 
 def _label(text: str) -> bytes:

@@ -1,16 +1,5 @@
 """Ports for tests that listen."""
 
-import socket
-from collections.abc import Callable
+from ..support.ports import free_port
 
-import pytest
-
-
-@pytest.fixture
-def free_port() -> Callable[[], int]:
-    def choose() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
-
-    return choose
+__all__ = ["free_port"]

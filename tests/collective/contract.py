@@ -46,11 +46,19 @@ class GroupContract:
     def groups(self, size: int) -> AbstractContextManager[Sequence[Group]]:
         raise AssertionError("a subclass says how groups are made")
 
+    def each(self, groups: Sequence[Group], work: Callable[[Group], Any]) -> list[Any]:
+        """What `work` returns or raises on every rank."""
+        return on_every_rank(groups, work)
+
+    def assert_sum(self, result: np.ndarray, wanted: np.ndarray) -> None:
+        """Sums are in rank order, bit for bit, unless an engine says otherwise."""
+        np.testing.assert_array_equal(result, wanted)
+
     @pytest.mark.parametrize("size", SIZES)
     def test_a_group_knows_its_ranks(self, size):
         with self.groups(size) as groups:
-            assert [(g.rank, g.size) for g in groups] == [(r, size) for r in range(size)]
-            assert all(isinstance(g, Group) for g in groups)
+            found = self.each(groups, lambda g: (g.rank, g.size, isinstance(g, Group)))
+        assert found == [(r, size, True) for r in range(size)]
 
     @pytest.mark.parametrize("length", LENGTHS)
     @pytest.mark.parametrize("size", SIZES)
@@ -61,10 +69,11 @@ class GroupContract:
             return array
 
         with self.groups(size) as groups:
-            results = on_every_rank(groups, work)
+            results = self.each(groups, work)
         wanted = in_order([data(r, length) for r in range(size)])
         for result in results:
-            np.testing.assert_array_equal(result, wanted)
+            self.assert_sum(result, wanted)
+            np.testing.assert_array_equal(result, results[0])
 
     @pytest.mark.parametrize(
         ("op", "dtype", "wanted"),
@@ -86,7 +95,7 @@ class GroupContract:
             return array.tolist()
 
         with self.groups(3) as groups:
-            assert on_every_rank(groups, work) == [wanted] * 3
+            assert self.each(groups, work) == [wanted] * 3
 
     def test_all_reduce_keeps_shape_and_writes_through_a_strided_view(self):
         def work(group):
@@ -95,7 +104,7 @@ class GroupContract:
             return array
 
         with self.groups(2) as groups:
-            for array in on_every_rank(groups, work):
+            for array in self.each(groups, work):
                 assert (array[:, ::2] == 2).all()
                 assert (array[:, 1::2] == 1).all()
 
@@ -106,7 +115,7 @@ class GroupContract:
             return float(array)
 
         with self.groups(2) as groups:
-            assert on_every_rank(groups, work) == [3.0, 3.0]
+            assert self.each(groups, work) == [3.0, 3.0]
 
     @pytest.mark.parametrize("length", [3, 300_000])
     def test_reduce_changes_only_the_root(self, length):
@@ -116,10 +125,10 @@ class GroupContract:
             return array
 
         with self.groups(3) as groups:
-            results = on_every_rank(groups, work)
+            results = self.each(groups, work)
         inputs = [data(r, length) for r in range(3)]
         np.testing.assert_array_equal(results[0], inputs[0])
-        np.testing.assert_array_equal(results[1], in_order(inputs))
+        self.assert_sum(results[1], in_order(inputs))
         np.testing.assert_array_equal(results[2], inputs[2])
 
     @pytest.mark.parametrize("length", LENGTHS)
@@ -131,7 +140,7 @@ class GroupContract:
             return array
 
         with self.groups(4) as groups:
-            for result in on_every_rank(groups, work):
+            for result in self.each(groups, work):
                 np.testing.assert_array_equal(result, data(root, length))
 
     @pytest.mark.parametrize("length", LENGTHS)
@@ -143,7 +152,7 @@ class GroupContract:
 
         wanted = np.stack([data(r, length, "float64") for r in range(3)])
         with self.groups(3) as groups:
-            for result in on_every_rank(groups, work):
+            for result in self.each(groups, work):
                 np.testing.assert_array_equal(result, wanted)
 
     @pytest.mark.parametrize("length", LENGTHS)
@@ -158,8 +167,8 @@ class GroupContract:
 
         wanted = in_order([inputs(r) for r in range(3)])
         with self.groups(3) as groups:
-            for rank, result in enumerate(on_every_rank(groups, work)):
-                np.testing.assert_array_equal(result, wanted[rank])
+            for rank, result in enumerate(self.each(groups, work)):
+                self.assert_sum(result, wanted[rank])
 
     @pytest.mark.parametrize("length", LENGTHS)
     def test_gather_and_scatter_are_inverse(self, length):
@@ -171,7 +180,7 @@ class GroupContract:
             return back
 
         with self.groups(3) as groups:
-            for rank, result in enumerate(on_every_rank(groups, work)):
+            for rank, result in enumerate(self.each(groups, work)):
                 np.testing.assert_array_equal(result, data(rank, length))
 
     @pytest.mark.parametrize("length", LENGTHS)
@@ -189,7 +198,7 @@ class GroupContract:
             return got
 
         with self.groups(3) as groups:
-            for rank, result in enumerate(on_every_rank(groups, work)):
+            for rank, result in enumerate(self.each(groups, work)):
                 np.testing.assert_array_equal(result, data((rank - 1) % 3, length))
 
     def test_tags_are_told_apart_and_any_source_is_taken(self):
@@ -206,7 +215,7 @@ class GroupContract:
             return sorted(got)
 
         with self.groups(3) as groups:
-            results = on_every_rank(groups, work)
+            results = self.each(groups, work)
         assert results[0] == [(t, r, [r, t]) for t in (7, 8) for r in (1, 2)]
 
     def test_split_makes_groups_by_color_ranked_by_key(self):
@@ -217,7 +226,7 @@ class GroupContract:
             return half.rank, half.size, int(array[0])
 
         with self.groups(4) as groups:
-            results = on_every_rank(groups, work)
+            results = self.each(groups, work)
         assert results == [(1, 2, 2), (1, 2, 4), (0, 2, 2), (0, 2, 4)]
 
     def test_split_leaves_out_ranks_without_a_color(self):
@@ -227,7 +236,7 @@ class GroupContract:
             return sub and sub.size
 
         with self.groups(3) as groups:
-            assert on_every_rank(groups, work) == [2, None, 2]
+            assert self.each(groups, work) == [2, None, 2]
 
     def test_a_long_sequence_of_mixed_calls_stays_in_step(self):
         def work(group):
@@ -240,11 +249,11 @@ class GroupContract:
             return total
 
         with self.groups(3) as groups:
-            assert on_every_rank(groups, work) == [sum(s + 2.0 for s in range(40))] * 3
+            assert self.each(groups, work) == [sum(s + 2.0 for s in range(40))] * 3
 
     def wrong(self, work: Callable[[Group], Any], size: int = 3) -> list[str]:
         with self.groups(size) as groups:
-            errors = on_every_rank(groups, work)
+            errors = self.each(groups, work)
         assert any(isinstance(e, CollectiveMismatch) for e in errors), errors
         assert all(isinstance(e, PeerError) for e in errors), errors
         return [str(e) for e in errors if isinstance(e, CollectiveMismatch)]
@@ -278,7 +287,7 @@ class GroupContract:
                 group.recv(np.zeros(4, np.float32), 0)
 
         with self.groups(2) as groups:
-            _, error = on_every_rank(groups, work)
+            _, error = self.each(groups, work)
         assert isinstance(error, CollectiveMismatch)
         assert "float32[3]" in str(error)
         assert "float32[4]" in str(error)
@@ -291,7 +300,7 @@ class GroupContract:
             return group.all_reduce(np.zeros(5))
 
         with self.groups(3) as groups:
-            errors = on_every_rank(groups, work)
+            errors = self.each(groups, work)
         for error in errors[:2]:
             assert isinstance(error, PeerError)
             assert "rank 2" in str(error)
@@ -320,4 +329,4 @@ class GroupContract:
             return float(array[0])
 
         with self.groups(2) as groups:
-            assert on_every_rank(groups, work) == [2.0, 2.0]
+            assert self.each(groups, work) == [2.0, 2.0]

@@ -1,0 +1,67 @@
+"""Transfers under way: work that keeps its order and runs beside its caller.
+
+Knows no array and no rank; the work itself has the deadlines.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Lane", "Work"]
+
+
+class Work:
+    """A transfer under way."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self._act = act
+        self._done = threading.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._result = self._act()
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    def is_completed(self) -> bool:
+        return self._done.is_set()
+
+    def wait(self) -> Any:
+        """Return when the transfer is done; raise what went wrong. The engine has the deadline."""
+        while not self._done.wait(1.0):
+            pass
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Lane:
+    """Work that must keep its order, done by a thread of its own as soon as any is deferred."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._last: Work | None = None
+        self._thread: threading.Thread | None = None
+
+    def do(self, act: Callable[[], Any], *, later: bool) -> Any:
+        """The result of `act`, or the Work that will have it."""
+        if not later and (self._last is None or self._last.is_completed()):
+            return act()
+        work = Work(act)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, daemon=True)
+            self._thread.start()
+        self._last = work
+        self._queue.put(work)
+        return work if later else work.wait()
+
+    def _serve(self) -> None:
+        while (work := self._queue.get()) is not None:
+            work.run()
+
+    def close(self) -> None:
+        self._queue.put(None)

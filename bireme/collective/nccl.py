@@ -1,0 +1,346 @@
+"""The nccl engine: CuPy arrays, NCCL communicators, one communication stream per group.
+
+Ranks meet and agree on calls through the grpc engine; only device memory travels by NCCL. With
+`bireme.runtime.arrays` the only door to CuPy. NCCL itself waits for ever for a dead peer, so a
+watchdog aborts the communicator when the world says that one is gone.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from bireme import flags
+from bireme.errors import BiremeError, CollectiveMismatch, InvalidArgument, UnsupportedError
+from bireme.runtime.arrays import Array, cupy, to_host
+
+from .engines import Session
+from .group import BaseGroup, Call, Group
+from .reduction import REDUCTIONS, finish
+from .wire import WireGroup
+from .world import World
+
+__all__ = ["NcclGroup", "nccl_group"]
+
+_DTYPES = {
+    "int8": "NCCL_INT8",
+    "uint8": "NCCL_UINT8",
+    "int32": "NCCL_INT32",
+    "uint32": "NCCL_UINT32",
+    "int64": "NCCL_INT64",
+    "uint64": "NCCL_UINT64",
+    "float16": "NCCL_FLOAT16",
+    "bfloat16": "NCCL_BFLOAT16",
+    "float32": "NCCL_FLOAT32",
+    "float64": "NCCL_FLOAT64",
+}
+_OPS = {
+    "sum": "NCCL_SUM",
+    "prod": "NCCL_PROD",
+    "max": "NCCL_MAX",
+    "min": "NCCL_MIN",
+    "avg": "NCCL_AVG",
+}
+_LOOK = 0.1  # seconds between two looks of the watchdog
+_GRACE = 5.0  # seconds that an abort may take
+
+
+def nccl_group(session: Session, name: str, device: int | None = None) -> "NcclGroup":
+    """A group of all ranks of a world; every rank calls this with one name."""
+    if not isinstance(session, World):
+        raise UnsupportedError("the nccl engine meets through the grpc engine")
+    xp = cupy()
+    chosen = xp.cuda.runtime.getDevice() if device is None else device
+    control = session.subgroup(f"{name}/control", range(session.size))
+    return NcclGroup(xp, session, control, name, chosen)
+
+
+def _nccl(xp: ModuleType) -> Any:
+    nccl = xp.cuda.nccl
+    if not nccl.available:
+        raise UnsupportedError(
+            "CuPy is here, but NCCL is not",
+            hint="pip install 'bireme[gpu]', or FLAGS_collective_engine=grpc",
+        )
+    return nccl
+
+
+class NcclGroup(BaseGroup):
+    """Ranks with one device each. `control` is the same ranks' group in host memory.
+
+    Collectives are queued on a stream of their own, after what the caller's stream has queued so
+    far. With `FLAGS_sync_nccl_allreduce` the caller's stream waits for each of them at once,
+    otherwise at `wait`.
+    """
+
+    queues = True
+
+    def __init__(
+        self, xp: ModuleType, world: World, control: WireGroup, name: str, device: int
+    ) -> None:
+        super().__init__(control.rank, control.size)
+        self._xp = xp
+        self._nccl = _nccl(xp)
+        self._world = world
+        self._control = control
+        self._name = name
+        self._device = device
+        self._splits = 0
+        self._last: Any = None
+        with xp.cuda.Device(device):
+            self._stream = xp.cuda.Stream(non_blocking=True)
+            self._comm = self._nccl.NcclCommunicator(self.size, self._meet(), self.rank)
+        self._watch = Watchdog(self._comm, world.check)
+
+    def _meet(self) -> bytes:
+        """Rank 0 makes the unique id, the others get it in host memory."""
+        identity = np.zeros(128, np.uint8)
+        if self.rank == 0:
+            identity[:] = np.frombuffer(bytes(self._nccl.get_unique_id()), np.uint8)
+        self._control.broadcast(identity, 0)
+        return identity.tobytes()
+
+    # -- queueing --------------------------------------------------------------------------
+
+    def _agree(self, call: Call) -> None:
+        self._watch.check()
+        self._control.agree_on(call)
+
+    def _queue(self, launch: Callable[[int], None], *kept: Array) -> None:
+        """Launch on the communication stream, behind the caller's stream."""
+        cuda = self._xp.cuda
+        if not all(array.nbytes for array in kept):
+            return  # nothing to move, on any rank
+        for array in kept:
+            _check_device(array)
+        with cuda.Device(self._device):
+            self._stream.wait_event(cuda.get_current_stream().record())
+            launch(self._stream.ptr)
+            done = self._stream.record()
+        # The arrays must live until the device is done with them.
+        self._last = done
+        self._watch.add(done, kept)
+        if flags.get("sync_nccl_allreduce"):
+            self.wait()
+
+    def wait(self) -> None:
+        """The caller's stream goes on after everything queued so far."""
+        self._watch.check()
+        if self._last is not None:
+            with self._xp.cuda.Device(self._device):
+                self._xp.cuda.get_current_stream().wait_event(self._last)
+
+    def _native(self, op: str, array: Array) -> tuple[int, int] | None:
+        """NCCL's dtype and operation, where it has both."""
+        dtype, code = _DTYPES.get(str(array.dtype)), _OPS.get(op)
+        if dtype is None or code is None:
+            return None
+        return getattr(self._nccl, dtype), getattr(self._nccl, code)
+
+    # -- collectives -----------------------------------------------------------------------
+
+    def _all_reduce(self, flat: Array, op: str) -> None:
+        native = self._native(op, flat)
+        if native is None:
+            rows = self._xp.empty((self.size, flat.size), flat.dtype)
+            self._all_gather(rows, flat)
+            self._fold(rows, flat, op)
+            return
+        at, count = _pointer(flat), flat.size
+        self._queue(lambda s: self._comm.allReduce(at, at, count, *native, s), flat)
+
+    def _reduce(self, flat: Array, op: str, root: int) -> None:
+        native = self._native(op, flat)
+        if native is None:
+            self._all_reduce(flat, op)
+            return
+        at, count = _pointer(flat), flat.size
+        self._queue(lambda s: self._comm.reduce(at, at, count, *native, root, s), flat)
+
+    def _reduce_scatter(self, flat: Array, rows: Array, op: str) -> None:
+        native = self._native(op, flat)
+        if native is None:
+            whole = rows.copy()
+            self._all_reduce(whole.reshape(-1), op)
+            flat[...] = whole[self.rank]
+            return
+        source, target, count = _pointer(rows), _pointer(flat), flat.size
+        self._queue(
+            lambda s: self._comm.reduceScatter(source, target, count, *native, s), rows, flat
+        )
+
+    def _fold(self, rows: Array, flat: Array, op: str) -> None:
+        """What NCCL cannot add is added here, in rank order."""
+        self.wait()
+        ufunc = getattr(self._xp, REDUCTIONS[op].__name__)
+        total = rows[0]
+        for row in rows[1:]:
+            total = ufunc(total, row)
+        flat[...] = total
+        finish(op, flat, self.size)
+
+    def _broadcast(self, flat: Array, root: int) -> None:
+        at, count, byte = _pointer(flat), flat.nbytes, self._nccl.NCCL_UINT8
+        self._queue(lambda s: self._comm.broadcast(at, at, count, byte, root, s), flat)
+
+    def _all_gather(self, rows: Array, flat: Array) -> None:
+        source, target, count = _pointer(flat), _pointer(rows), flat.nbytes
+        byte = self._nccl.NCCL_UINT8
+        self._queue(lambda s: self._comm.allGather(source, target, count, byte, s), rows, flat)
+
+    def _gather(self, rows: Array | None, flat: Array, root: int) -> None:
+        if rows is None:
+            self._swap({root: flat}, {})
+            return
+        rows[root] = flat
+        self._swap({}, {r: rows[r] for r in self._others()})
+
+    def _scatter(self, flat: Array, rows: Array | None, root: int) -> None:
+        if rows is None:
+            self._swap({}, {root: flat})
+            return
+        flat[...] = rows[root]
+        self._swap({r: rows[r] for r in self._others()}, {})
+
+    def _swap(self, sends: dict[int, Array], receives: dict[int, Array]) -> None:
+        """Sends and receives as one NCCL group, so that their order does not matter."""
+        byte = self._nccl.NCCL_UINT8
+
+        def launch(stream: int) -> None:
+            self._nccl.groupStart()
+            for peer, array in sends.items():
+                self._comm.send(_pointer(array), array.nbytes, byte, peer, stream)
+            for peer, array in receives.items():
+                self._comm.recv(_pointer(array), array.nbytes, byte, peer, stream)
+            self._nccl.groupEnd()
+
+        self._queue(launch, *sends.values(), *receives.values())
+
+    def _others(self) -> list[int]:
+        return [r for r in range(self.size) if r != self.rank]
+
+    # -- letters: NCCL knows no tags, so those with one travel in host memory --------------------
+
+    def _send(self, flat: Array, shape: tuple[int, ...], to: int, tag: int) -> None:
+        if tag:
+            self._control.send(to_host(flat).reshape(shape), to, tag)
+            return
+        self._control.send(_word(flat, shape), to)
+        self._swap({to: flat}, {})
+
+    def _recv(self, flat: Array, shape: tuple[int, ...], source: int | None, tag: int) -> int:
+        if tag:
+            host = np.empty(shape, flat.dtype)
+            sender = self._control.recv(host, source, tag)
+            flat[...] = self._xp.asarray(host.reshape(-1))
+            return sender
+        word = np.empty_like(_word(flat, shape))
+        sender = self._control.recv(word, source)
+        sent, wanted = word.tobytes().decode().strip(), _word(flat, shape).tobytes().decode()
+        if sent != wanted.strip():
+            raise CollectiveMismatch(
+                f"rank {sender} sent {sent}, rank {self.rank} receives {wanted.strip()}",
+                peer=f"rank {sender}",
+            )
+        self._swap({}, {sender: flat})
+        return sender
+
+    # -- life ------------------------------------------------------------------------------
+
+    def _all_gather_host(self, table: Array, mine: Array) -> None:
+        self._control.all_gather(table, mine)
+
+    def _subgroup(self, color: int | None, ranks: list[int]) -> Group | None:
+        self._splits += 1
+        key = ranks.index(self.rank) if color is not None else 0
+        control = self._control.split(color, key)
+        if not isinstance(control, WireGroup):
+            return None
+        name = f"{self._name}/{self._splits}.{color}"
+        return NcclGroup(self._xp, self._world, control, name, self._device)
+
+    def close(self) -> None:
+        self._watch.close()
+        self._control.close()
+
+
+class Watchdog:
+    """Looks after one communicator: frees finished work, aborts when a peer is gone.
+
+    Runs beside the caller, who may sit in a device call that only an abort can end.
+    """
+
+    def __init__(self, comm: Any, check: Callable[[], None]) -> None:
+        self._comm = comm
+        self._check = check
+        self._pending: deque[tuple[Any, tuple[Array, ...]]] = deque()
+        self._over = threading.Event()
+        self._error: BiremeError | None = None
+        self._thread = threading.Thread(target=self._look, name="bireme-nccl", daemon=True)
+        self._thread.start()
+
+    def add(self, event: Any, kept: tuple[Array, ...]) -> None:
+        self._pending.append((event, kept))
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK):
+            while self._pending and self._pending[0][0].done:
+                self._pending.popleft()
+            try:
+                self._check()
+                self._comm.check_async_error()
+            except Exception as error:
+                self._error = _as_ours(error)
+                self._abort()
+                return
+
+    def _abort(self) -> None:
+        """Abort may itself hang, so it gets a thread and a time."""
+        thread = threading.Thread(target=self._comm.abort, daemon=True)
+        thread.start()
+        thread.join(_GRACE)
+
+    def close(self) -> None:
+        """Abort needs no other rank, while `destroy` waits for all of them."""
+        deadline = time.monotonic() + _GRACE
+        while self._pending and self._error is None and time.monotonic() < deadline:
+            if self._pending[0][0].done:
+                self._pending.popleft()
+            else:
+                time.sleep(0.001)
+        if not self._over.is_set():
+            self._over.set()
+            self._thread.join(_GRACE)
+            if self._error is None:
+                self._abort()
+
+
+def _as_ours(error: Exception) -> BiremeError:
+    if isinstance(error, BiremeError):
+        return error
+    return UnsupportedError(f"NCCL failed: {error}", hint="NCCL_DEBUG=WARN says more")
+
+
+def _check_device(array: Array) -> None:
+    if not hasattr(array, "__cuda_array_interface__"):
+        raise InvalidArgument(
+            "the nccl engine moves CuPy arrays, not NumPy's",
+            hint="cupy.asarray(array), or backend gloo for arrays in host memory",
+        )
+
+
+def _pointer(array: Array) -> int:
+    return int(array.data.ptr)
+
+
+def _word(flat: Array, shape: tuple[int, ...]) -> Any:
+    text = f"{flat.dtype}{list(shape)}"[:112].ljust(112)
+    return np.frombuffer(text.encode(), np.uint8).copy()

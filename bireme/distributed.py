@@ -1,0 +1,402 @@
+"""Message passing between processes, in the style of MPI: send and receive, and collectives.
+
+Arrays are NumPy's, CuPy's (backend nccl), or anything whose memory NumPy can see without a copy
+(DLPack, the buffer protocol); results appear in them. Knows ranks, groups and lists of arrays; the
+engines move the data.
+
+    dist.init_process_group("gloo", init_method="env://")
+    x = np.array([float(dist.get_rank())])
+    dist.all_reduce(x, op=dist.ReduceOp.SUM)
+"""
+
+import atexit
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from bireme.collective.engines import Session, mpi_rank_and_size
+from bireme.collective.group import Group
+from bireme.collective.lanes import Lane, Work
+from bireme.collective.views import (
+    as_array,
+    as_arrays,
+    check_root,
+    hand_out,
+    rows_for,
+    stacked,
+    text,
+)
+from bireme.errors import ConfigError, InvalidArgument, UnknownName
+
+__all__ = [
+    "GroupMember",
+    "ReduceOp",
+    "Work",
+    "all_gather",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "destroy_process_group",
+    "gather",
+    "get_backend",
+    "get_rank",
+    "get_world_size",
+    "init_process_group",
+    "irecv",
+    "is_initialized",
+    "isend",
+    "new_group",
+    "recv",
+    "reduce",
+    "reduce_op",
+    "reduce_scatter",
+    "scatter",
+    "send",
+    "text",
+]
+
+_BACKENDS = ("mpi", "nccl", "gloo", "tcp")
+
+
+class ReduceOp:
+    """What a reduction does with the arrays of all ranks."""
+
+    SUM = "sum"
+    PRODUCT = "prod"
+    MIN = "min"
+    MAX = "max"
+    BAND = "band"
+    BOR = "bor"
+    BXOR = "bxor"
+    AVG = "avg"
+
+
+reduce_op = ReduceOp
+
+
+class GroupMember:
+    """What `new_group` returns to processes that are not in the new group."""
+
+    NON_GROUP_MEMBER = -100
+
+
+@dataclass
+class _Members:
+    """A group, and the world's ranks of its members."""
+
+    group: Group
+    ranks: list[int]
+    lanes: "dict[tuple[str, int], Lane]" = field(default_factory=dict)
+
+    def local(self, rank: int, what: str) -> int:
+        if rank not in self.ranks:
+            raise InvalidArgument(f"{what} rank {rank} is not in this group of ranks {self.ranks}")
+        return self.ranks.index(rank)
+
+    def lane(self, kind: str, peer: int = -1) -> "Lane":
+        return self.lanes.setdefault((kind, peer), Lane())
+
+
+@dataclass
+class _State:
+    backend: str
+    session: Session
+    world: _Members
+    made: list[_Members] = field(default_factory=list)
+
+
+_state: _State | None = None
+
+
+# -- beginning and end ---------------------------------------------------------------------------
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | float | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+) -> None:
+    """Meet the other processes; every one of them calls this first.
+
+    Args:
+        backend: mpi (started by mpiexec), nccl (CuPy arrays), gloo or tcp (NumPy arrays). Without
+            one: mpi under mpiexec, else gloo.
+        init_method: env:// (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE; the default), tcp://
+            with rank 0's host:port, or file:// with a path on a shared disk; mpi needs none.
+        timeout: the longest wait for another process, in seconds or as a timedelta.
+        world_size: how many processes there are, where the environment does not say.
+        rank: which of them this one is.
+    """
+    global _state
+    from bireme.collective.rendezvous import Meeting, meet
+
+    if _state is not None:
+        raise ConfigError(
+            "the process group is initialised already", hint="destroy_process_group() comes first"
+        )
+    name = _backend(backend)
+    if name == "mpi" and (world_size >= 0 or rank >= 0):
+        warnings.warn("backend mpi takes rank and world_size from the MPI runtime", stacklevel=2)
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout or 1800)
+    meeting = Meeting(name, init_method or "env://", rank, world_size, seconds)
+    session, own, size = meet(meeting, os.environ)
+    opened = _open(session, name)
+    _state = _State(name, session, _Members(opened, list(range(size))))
+    assert opened.rank == own
+    atexit.register(destroy_process_group)
+
+
+def _backend(name: str | None) -> str:
+    if name is None:
+        return "mpi" if mpi_rank_and_size(os.environ) else "gloo"
+    if name.lower() not in _BACKENDS:
+        raise UnknownName(f"no backend '{name}'", hint=f"there are {', '.join(_BACKENDS)}")
+    return name.lower()
+
+
+def _open(session: Session, backend: str) -> Group:
+    if backend != "nccl":
+        return session.group("default")
+    from bireme.collective.nccl import nccl_group
+
+    return nccl_group(session, "default")
+
+
+def destroy_process_group(group: Any = None) -> None:
+    """Leave a group, or with no argument all of them; harmless when there is none."""
+    global _state
+    if _state is None:
+        return
+    going = [*_state.made, _state.world] if group is None else [_members(group)]
+    for members in going:
+        for lane in members.lanes.values():
+            lane.close()
+        members.group.close()
+    if group is None:
+        atexit.unregister(destroy_process_group)
+        _state.session.close()
+        _state = None
+
+
+def is_initialized() -> bool:
+    return _state is not None
+
+
+def get_backend() -> str:
+    return _current().backend
+
+
+def get_rank(group: Any = None) -> int:
+    """This process's number in the group; -1 for a process outside it."""
+    return -1 if _outside(group) else _members(group).group.rank
+
+
+def get_world_size(group: Any = None) -> int:
+    """How many processes the group has; -1 for a process outside it."""
+    return -1 if _outside(group) else _members(group).group.size
+
+
+def new_group(ranks: Sequence[int] | None = None) -> Any:
+    """A group of the given ranks, numbered in their order; every process must call this."""
+    state = _current()
+    chosen = state.world.ranks if ranks is None else list(ranks)
+    for rank in chosen:
+        state.world.local(rank, "new_group:")
+    if len(set(chosen)) != len(chosen):
+        raise InvalidArgument(f"new_group: a rank is named twice in {chosen}")
+    me = state.world.group.rank
+    inside = me in chosen
+    made = state.world.group.split(0 if inside else None, chosen.index(me) if inside else 0)
+    if made is None:
+        return GroupMember.NON_GROUP_MEMBER
+    members = _Members(made, chosen)
+    state.made.append(members)
+    return members
+
+
+def _current() -> _State:
+    if _state is None:
+        raise ConfigError(
+            "the default process group has not been initialised",
+            hint="call init_process_group() first",
+        )
+    return _state
+
+
+def _members(group: Any) -> _Members:
+    state = _current()
+    if group is None:
+        return state.world
+    if isinstance(group, _Members):
+        return group
+    raise InvalidArgument(f"{group!r} is not a group", hint="new_group(ranks) makes one")
+
+
+def _outside(group: Any) -> bool:
+    _current()
+    return isinstance(group, int) and group == GroupMember.NON_GROUP_MEMBER
+
+
+# -- point to point ------------------------------------------------------------------------------
+
+
+def send(tensor: Any, dst: int, group: Any = None, tag: int = 0) -> None:
+    """Send to rank `dst`; returns when the array may be changed again."""
+    _send(tensor, dst, group, tag, later=False)
+
+
+def isend(tensor: Any, dst: int, group: Any = None, tag: int = 0) -> Work:
+    """Begin to send; the array must not change before `wait()` returns."""
+    work: Work = _send(tensor, dst, group, tag, later=True)
+    return work
+
+
+def recv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0) -> int:
+    """Fill the array from rank `src`, or from whoever sends first; returns the sender's rank."""
+    sender: int = _recv(tensor, src, group, tag, later=False)
+    return sender
+
+
+def irecv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0) -> Work:
+    """Begin to receive; the array is filled when `wait()` returns."""
+    work: Work = _recv(tensor, src, group, tag, later=True)
+    return work
+
+
+def _send(tensor: Any, dst: int, group: Any, tag: int, *, later: bool) -> Any:
+    members, array = _members(group), as_array(tensor)
+    to = _peer(members, dst, "destination")
+    return members.lane("send", to).do(lambda: members.group.send(array, to, tag), later=later)
+
+
+def _recv(tensor: Any, src: int | None, group: Any, tag: int, *, later: bool) -> Any:
+    members, array = _members(group), as_array(tensor)
+    source = None if src is None else _peer(members, src, "source")
+
+    def act() -> int:
+        return members.ranks[members.group.recv(array, source, tag)]
+
+    return members.lane("recv").do(act, later=later)
+
+
+def _peer(members: _Members, rank: int, what: str) -> int:
+    if rank == members.ranks[members.group.rank]:
+        raise InvalidArgument(
+            f"invalid {what} rank: {what} rank should not be the same as the rank of this process"
+        )
+    return members.local(rank, what)
+
+
+# -- collectives ---------------------------------------------------------------------------------
+
+
+def all_reduce(
+    tensor: Any, op: str = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Reduce over all ranks; every rank's array holds the result."""
+    array = as_array(tensor)
+    return _do(group, lambda m: m.group.all_reduce(array, op), async_op)
+
+
+def reduce(
+    tensor: Any, dst: int, op: str = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Reduce over all ranks into `dst`'s array; the others' stay as they were."""
+    array = as_array(tensor)
+    return _do(group, lambda m: m.group.reduce(array, m.local(dst, "destination"), op), async_op)
+
+
+def broadcast(tensor: Any, src: int, group: Any = None, async_op: bool = False) -> Work | None:
+    """Every rank's array becomes that of rank `src`."""
+    array = as_array(tensor)
+    return _do(group, lambda m: m.group.broadcast(array, m.local(src, "source")), async_op)
+
+
+def all_gather(
+    tensor_list: Sequence[Any], tensor: Any, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """tensor_list[r] becomes rank r's array."""
+    array, outs = as_array(tensor), as_arrays(tensor_list)
+
+    def act(members: _Members) -> None:
+        rows = rows_for(members.group.size, outs, array, "tensor_list")
+        members.group.all_gather(rows, array)
+        hand_out(rows, outs)
+
+    return _do(group, act, async_op)
+
+
+def gather(
+    tensor: Any,
+    gather_list: Sequence[Any] | None = None,
+    dst: int = 0,
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """On `dst`, gather_list[r] becomes rank r's array; the others pass no list."""
+    array, outs = as_array(tensor), None if gather_list is None else as_arrays(gather_list)
+
+    def act(members: _Members) -> None:
+        root = members.local(dst, "destination")
+        check_root(members.group.rank == root, outs, "gather_list")
+        rows = None if outs is None else rows_for(members.group.size, outs, array, "gather_list")
+        members.group.gather(rows, array, root)
+        if outs is not None:
+            hand_out(rows, outs)
+
+    return _do(group, act, async_op)
+
+
+def scatter(
+    tensor: Any,
+    scatter_list: Sequence[Any] | None = None,
+    src: int = 0,
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """The array becomes `src`'s scatter_list[rank]; the others pass no list."""
+    array, ins = as_array(tensor), None if scatter_list is None else as_arrays(scatter_list)
+
+    def act(members: _Members) -> None:
+        root = members.local(src, "source")
+        check_root(members.group.rank == root, ins, "scatter_list")
+        rows = None if ins is None else stacked(members.group.size, ins, array, "scatter_list")
+        members.group.scatter(array, rows, root)
+
+    return _do(group, act, async_op)
+
+
+def reduce_scatter(
+    output: Any,
+    input_list: Sequence[Any],
+    op: str = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """output = the reduction of input_list[rank] over all ranks."""
+    array, ins = as_array(output), as_arrays(input_list)
+
+    def act(members: _Members) -> None:
+        rows = stacked(members.group.size, ins, array, "input_list")
+        members.group.reduce_scatter(array, rows, op)
+
+    return _do(group, act, async_op)
+
+
+def barrier(group: Any = None, async_op: bool = False) -> Work | None:
+    """Return when every rank has come."""
+    return _do(group, lambda m: m.group.barrier(), async_op)
+
+
+def _do(group: Any, act: Callable[[_Members], None], later: bool) -> Work | None:
+    if _outside(group):
+        warnings.warn("a collective was called on a group without this process", stacklevel=3)
+        return None
+    members = _members(group)
+    found: Work | None = members.lane("collective").do(lambda: act(members), later=later)
+    return found
