@@ -19,7 +19,7 @@ from bireme.ir import (
     grad_name,
     unique_name,
 )
-from bireme.ops.table import ROWS, OpSpec
+from bireme.ops.table import ROWS, OpSpec, no_gradient
 
 __all__ = ["append_backward", "gradients"]
 
@@ -151,10 +151,18 @@ def operators_between(
     wanted = set(targets)
     kept = []
     for op in reversed(path):
-        if wanted.intersection(op.output_arg_names):
+        if wanted.intersection(op.output_arg_names) and _carries_gradient(block, op, stopped):
             kept.append(op)
             wanted.update(n for n in op.input_arg_names if n not in stopped)
     return kept[::-1]
+
+
+def _carries_gradient(block: Block, op: Operator, stopped: Collection[str]) -> bool:
+    """Whether what flows into an operator matters; one that lacks its rule does, to be refused."""
+    row = ROWS.get(op.type)
+    if row is None or row.grad is None:
+        return row is None or _passes_gradient(block, op, stopped)
+    return row.grad is not no_gradient
 
 
 def without_use(
