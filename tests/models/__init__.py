@@ -1,0 +1,1 @@
+"""The models that users distribute, small enough to train in a test."""
