@@ -56,18 +56,17 @@ class Job:
         held.bind(("127.0.0.1", 0))
         return held
 
-    def start(
-        self, role: str, *more: str, python: str = sys.executable, script: Path = JOB, **env: str
-    ) -> Process:
-        command = [python, str(script), role, ",".join(self.endpoints), str(self.trainers), *more]
-        around = {
-            **os.environ,
-            "BIREME_RESERVED_PORTS": self.reserved,
-            "OMP_NUM_THREADS": "1",
-            **env,
-        }
+    def start(self, role: str, *more: str, **env: str) -> Process:
+        """One role of `job.py`."""
+        given = [role, ",".join(self.endpoints), str(self.trainers), *more]
+        return self.start_other(role, [sys.executable, JOB, *given], **env)
+
+    def start_other(self, role: str, command: list[str | Path], **env: str) -> Process:
+        """A role that another command plays."""
+        reserved = {"BIREME_RESERVED_PORTS": self.reserved, "OMP_NUM_THREADS": "1"}
         log = self.folder / f"{role.replace(':', '_')}.log"
-        self.processes[role] = process = Process(command, log, around)
+        words = [str(word) for word in command]
+        self.processes[role] = process = Process(words, log, {**os.environ, **reserved, **env})
         return process
 
     def start_all(self, *more: str, **env: str) -> dict[str, Process]:

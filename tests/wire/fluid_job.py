@@ -1,4 +1,5 @@
-"""The same job for a real Fluid and for bireme: a small sparse and dense model with constant initial values.
+"""The same job for a real Fluid and for bireme: a small sparse and dense model with constant
+initial values.
 
     python fluid_job.py MODULE ROLE ENDPOINTS TRAINERS MODE OUT
 
@@ -36,7 +37,9 @@ def model():
     rate = 0.05
     if "decay" in mode:
         rate = fluid.layers.exponential_decay(0.05, 3, 0.5)
-    optimizer = fluid.optimizer.Momentum(rate, 0.9) if "momentum" in mode else fluid.optimizer.SGD(rate)
+    optimizer = (
+        fluid.optimizer.Momentum(rate, 0.9) if "momentum" in mode else fluid.optimizer.SGD(rate)
+    )
     optimizer.minimize(loss)
     return loss
 
