@@ -154,8 +154,8 @@ def _sentences(steps: list[_Step], source: int, end_id: int) -> list[_Sentence]:
 
 
 def _decoded_shapes(ctx: Infer) -> None:
-    ctx.set("SentenceIds", dtype=VarType.INT64)
-    ctx.set("SentenceScores", dtype=VarType.FP32)
+    ctx.set("SentenceIds", (-1,), VarType.INT64)
+    ctx.set("SentenceScores", (-1,), VarType.FP32)
 
 
 @op(

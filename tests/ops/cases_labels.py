@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from bireme.runtime.values import LoDTensor, LoDTensorArray
+
 from .case import Case, lod, numbers
 from .cases_sequence import split
 
@@ -59,6 +61,20 @@ _CTC = np.array(
     "float32",
 )
 _SPLIT = {"SequenceNum": np.array([2])}
+
+
+def _column(values: list[Any], *lengths: list[int]) -> LoDTensor:
+    kind = "int64" if isinstance(values[0], int) else "float32"
+    return lod(np.array(values, kind).reshape(-1, 1), *lengths)
+
+
+# words, scores, and the lengths of prefixes and continuations of four steps
+_BEAM: list[tuple[list[int], list[float], list[list[int]]]] = [
+    ([0, 0], [0.0, 0.0], [[1, 1], [1, 1]]),
+    ([2, 3, 4, 5], [0.2, 0.3, 0.4, 0.5], [[1, 1], [2, 2]]),
+    ([3, 0, 6, 7], [0.5, 0.6, 0.7, 0.8], [[2, 2], [1, 1, 1, 1]]),
+    ([0, 0, 8, 0], [0.9, 0.8, 1.0, 0.5], [[2, 2], [1, 1, 2, 0]]),
+]
 
 CASES = [
     Case(
@@ -190,6 +206,22 @@ CASES = [
         },
         {"level": 0, "beam_size": 2, "end_id": 0, "is_accumulated": True},
         out_lod={"selected_ids": [[2, 2], [1, 1, 1, 1]]},
+    ),
+    Case(
+        "beam_search_decode",
+        {
+            "Ids": LoDTensorArray(_column(w, *at) for w, _, at in _BEAM),
+            "Scores": LoDTensorArray(_column(v, *at) for _, v, at in _BEAM),
+        },
+        {
+            "SentenceIds": np.array([2, 3, 0, 3, 0, 4, 6, 8, 4, 6, 0]),
+            "SentenceScores": np.array(
+                [0.2, 0.5, 0.9, 0.3, 0.8, 0.4, 0.7, 1.0, 0.4, 0.7, 0.5], "float32"
+            ),
+        },
+        {"beam_size": 2, "end_id": 0},
+        out_lod={"SentenceIds": [[2, 2], [3, 2, 3, 3]]},
+        batch=False,
     ),
     Case(
         "gather_tree",
