@@ -1,12 +1,38 @@
 """The documentation says what the code says."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from bireme import flags
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+
+BATCH = """
+import numpy as np
+
+def my_batch(step, role):
+    x = np.random.RandomState(step).rand(8, 13).astype("float32")
+    return {"x": x, "y": x.sum(1, keepdims=True)}
+
+"""
 
 
 def test_the_flag_page_is_the_table() -> None:
     """Write it anew with `make docs`."""
     assert (DOCS / "flags.md").read_text() == flags.markdown() + "\n"
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("how", [["run"], ["launch", "--servers", "2", "--trainers", "2"]])
+def test_the_script_of_the_readme_runs_in_every_role(tmp_path: Path, how: list[str]) -> None:
+    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found
+    (tmp_path / "train.py").write_text(BATCH + found[1])
+    command = [sys.executable, "-m", "bireme", *how, "train.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
