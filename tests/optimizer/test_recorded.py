@@ -1,0 +1,76 @@
+"""Programs identical to Fluid 1.8.5's, and its losses, for every optimizer, schedule, clip and
+decay.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bireme as fluid
+from bireme.ir import unique_name
+from tests.support import oracle
+
+from . import recorded
+
+CURVES = oracle.ORACLE / "curves"
+
+
+def built(case: Any) -> dict[str, Any]:
+    """The main and startup program that bireme makes of a case."""
+    with unique_name.guard():
+        main, startup, _ = recorded.zoo().build(fluid, case)
+    dump = oracle.tool("dump").dump_program
+    return {
+        "case": case.name,
+        "programs": {"main": dump(main), "startup": dump(startup)},
+        "meta": {},
+    }
+
+
+def assert_same_programs(theirs: dict[str, Any], case: Any) -> None:
+    found: list[str] = oracle.tool("compare").compare(theirs, built(case))
+    assert not found, "\n".join(found[:20])
+
+
+@pytest.mark.parametrize("name", oracle.names("local_"))
+def test_programs_are_those_of_fluid(name: str) -> None:
+    assert_same_programs(oracle.recorded(name), recorded.zoo().CASES[name])
+
+
+@pytest.mark.parametrize("name", recorded.cases())
+def test_programs_of_more_cases_are_those_of_fluid(name: str) -> None:
+    assert_same_programs(recorded.load(name), recorded.cases()[name][0])
+
+
+def assert_same_curve(theirs: dict[str, Any], case: Any, data: str) -> None:
+    """Losses, learning rates and parameters within the tolerance of the recording's own checker."""
+    ours = oracle.tool("curves").run_local(fluid, case, data)
+    np.testing.assert_allclose(ours["losses"], theirs["losses"], rtol=1e-4)
+    np.testing.assert_allclose(ours["lr"], theirs["lr"], rtol=1e-5)
+    for name, sums in theirs["params"].items():
+        for kind in ("sum", "l2"):
+            size = max(1e-3, sums["l2"], abs(sums[kind]))
+            assert ours["params"][name][kind] == pytest.approx(sums[kind], abs=1e-3 * size)
+
+
+def _local_curves() -> dict[str, tuple[Any, str]]:
+    return {case.name: (case, kind) for case, kind in oracle.tool("curves").LOCALS}
+
+
+SLOW = {"cnn_bn_momentum"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in _local_curves()],
+)
+def test_losses_are_those_of_fluid(name: str) -> None:
+    theirs = json.loads((CURVES / f"{name}.json").read_text())
+    assert_same_curve(theirs, *_local_curves()[name])
+
+
+@pytest.mark.parametrize("name", [n for n, (_, kind) in recorded.cases().items() if kind])
+def test_losses_of_more_cases_are_those_of_fluid(name: str) -> None:
+    assert_same_curve(recorded.load(name)["curve"], *recorded.cases()[name])
