@@ -17,28 +17,52 @@ import bireme as fluid
 
 
 def model() -> Any:
-    x = fluid.layers.data("x", shape=[6], dtype="float32")
+    x = fluid.layers.data("x", shape=[64], dtype="float32")
     y = fluid.layers.data("y", shape=[1], dtype="float32")
-    guess = fluid.layers.fc(x, size=1, act=None)
+    hidden = fluid.layers.fc(x, size=300, act="tanh")  # large enough to be cut into slices
+    guess = fluid.layers.fc(hidden, size=1)
     loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
-    fluid.optimizer.SGD(learning_rate=0.05).minimize(loss)
+    fluid.optimizer.SGD(learning_rate=0.01).minimize(loss)
     return loss
 
 
 def batch(step: int, trainer: int) -> dict[str, Any]:
     random = np.random.RandomState(100 * step + trainer)
-    x = random.standard_normal((8, 6)).astype("float32")
-    return {"x": x, "y": x.sum(axis=1, keepdims=True) + 1}
+    x = random.standard_normal((8, 64)).astype("float32")
+    return {"x": x, "y": x[:, :4].sum(axis=1, keepdims=True) + 1}
+
+
+def union(step: int, trainers: int) -> dict[str, Any]:
+    parts = [batch(step, trainer) for trainer in range(trainers)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "async": {"sync_mode": False},
+    "dc-asgd": {"sync_mode": False, "enable_dc_asgd": True},
+    "split": {"sync_mode": False, "runtime_split_send_recv": True},
+    "half-async": {"sync_mode": False, "runtime_split_send_recv": True, "half_async": True},
+    "split-sync": {
+        "sync_mode": False,
+        "runtime_split_send_recv": True,
+        "half_async": True,
+        "completely_not_async": True,
+    },
+}
 
 
 def transpiled(given: argparse.Namespace, trainer: int) -> Any:
     config = fluid.DistributeTranspilerConfig()
-    sync = given.mode == "sync"
-    if not sync:
-        config.sync_mode = False
-        config.enable_dc_asgd = given.mode == "dc-asgd"
+    for name, value in MODES[given.mode].items():
+        setattr(config, name, value)
     transpiler = fluid.DistributeTranspiler(config=config)
-    transpiler.transpile(trainer, pservers=given.endpoints, trainers=given.trainers, sync_mode=sync)
+    transpiler.transpile(
+        trainer,
+        pservers=given.endpoints,
+        trainers=given.trainers,
+        sync_mode=given.mode == "sync",
+    )
     return transpiler
 
 
@@ -51,15 +75,18 @@ def serve(given: argparse.Namespace) -> None:
 
 
 def train(given: argparse.Namespace, loss: Any) -> None:
-    trainer = int(given.role)
-    program = transpiled(given, trainer).get_trainer_program()
+    local = given.role == "local"
+    trainer = 0 if local else int(given.role)
+    main = fluid.default_main_program()
+    program = main if local else transpiled(given, trainer).get_trainer_program()
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
     losses = []
     for step in range(given.steps):
         if step == given.fail:
             raise ValueError("the batch is bad")
-        (found,) = exe.run(program, feed=batch(step, trainer), fetch_list=[loss])
+        feed = union(step, given.trainers) if local else batch(step, trainer)
+        (found,) = exe.run(program, feed=feed, fetch_list=[loss])
         losses.append(float(np.asarray(found).reshape(-1)[0]))
         print("step", step, flush=True)
         time.sleep(given.pause)
@@ -86,7 +113,7 @@ def main() -> None:
     given = parser.parse_args()
     fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = 7
     loss = model()
-    if given.role.isdigit():
+    if given.role.isdigit() or given.role == "local":
         train(given, loss)
     else:
         serve(given)

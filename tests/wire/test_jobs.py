@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.wire, pytest.mark.slow]
@@ -51,11 +52,46 @@ def test_sync_jobs_repeat_bit_for_bit(job: MakeJob) -> None:
     assert found[0] == found[1] == found[2] == found[3]
 
 
-@pytest.mark.parametrize("mode", ["async", "dc-asgd"])
-def test_other_modes_finish(job: MakeJob, mode: str) -> None:
-    made = job(2, 2)
-    made.start_all("--steps", "20", "--mode", mode)
+def run(made: Any, mode: str, steps: str = "10") -> list[Any]:
+    """A job to its end; each trainer's parameters."""
+    for role in made.endpoints:
+        made.start(role, "--mode", mode)
+    outs = [made.folder / f"{mode}{trainer}.json" for trainer in range(made.trainers)]
+    for trainer, out in enumerate(outs):
+        made.start(str(trainer), "--mode", mode, "--steps", steps, "--out", str(out))
     assert set(ended(made).values()) == {0}, {r: p.text for r, p in made.processes.items()}
+    return [params(made, out.name) for out in outs]
+
+
+def local(made: Any, steps: str = "10") -> Any:
+    out = made.folder / "local.json"
+    assert made.start("local", "--steps", steps, "--out", str(out)).wait() == 0
+    return params(made, out.name)
+
+
+def close(a: Any, b: Any, rtol: float = 1e-5) -> bool:
+    pairs = [(np.array(a[name]), np.array(b[name])) for name in a]
+    return all(np.abs(x - y).max() <= rtol * np.abs(y).max() for x, y in pairs)
+
+
+@pytest.mark.parametrize("mode", ["sync", "split-sync"])
+def test_sync_equals_one_process_on_the_union_of_the_batches(job: MakeJob, mode: str) -> None:
+    made = job(2, 2)
+    found = run(made, mode)
+    assert found[0] == found[1]
+    assert close(found[0], local(made))
+
+
+@pytest.mark.parametrize("mode", ["async", "dc-asgd", "split", "half-async"])
+def test_other_modes_finish(job: MakeJob, mode: str) -> None:
+    run(job(2, 2), mode)
+
+
+@pytest.mark.parametrize("mode", ["async", "dc-asgd", "split"])
+def test_one_trainer_in_other_modes_equals_one_process(job: MakeJob, mode: str) -> None:
+    made = job(2, 1)
+    (found,) = run(made, mode)
+    assert close(found, local(made))
 
 
 def test_a_killed_trainer_ends_the_others_who_name_it_and_its_step(job: MakeJob) -> None:
