@@ -4,6 +4,7 @@
 
 from .averages import ExponentialMovingAverage, ModelAverage
 from .base import Optimizer
+from .dgc import DGCMomentumOptimizer
 from .rules import (
     AdadeltaOptimizer,
     AdagradOptimizer,
@@ -30,6 +31,7 @@ __all__ = [
     "AdamOptimizer",
     "Adamax",
     "AdamaxOptimizer",
+    "DGCMomentumOptimizer",
     "DecayedAdagrad",
     "DecayedAdagradOptimizer",
     "Dpsgd",

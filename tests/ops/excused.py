@@ -19,6 +19,7 @@ _RECURRENCES = (
 
 CHECKED_ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(_RANDOM.split(), "ops/test_random.py"),
+    **dict.fromkeys(("dgc", "dgc_momentum", "dgc_clip_by_norm"), "optimizer/test_compression.py"),
     **dict.fromkeys(_BRANCHES.split(), "control_flow/test_branches.py"),
     **dict.fromkeys(_LOOPS.split(), "control_flow/test_loops.py"),
     **dict.fromkeys(_RECURRENCES.split(), "control_flow/test_recurrences.py"),
