@@ -1,8 +1,11 @@
 """What users call to build a program: one function per layer."""
 
 from . import math_op_patch
+
+from .classes import *
 from .control_flow import *
 from .elementwise import *
+from .features import *
 from .io import *
 from .labelling import *
 from .learning_rate_scheduler import *
@@ -11,6 +14,7 @@ from .metric_op import *
 from .nn import *
 from .normalise import *
 from .ops import *
+from .order import *
 from .picking import *
 from .pixels import *
 from .random import *

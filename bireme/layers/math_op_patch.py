@@ -74,7 +74,7 @@ def _full_batch(like: Variable, value: float, out: Variable) -> Variable:
 
 
 def _cast(x: Variable, dtype: VarType) -> Variable:
-    attrs = {"in_dtype": int(x.dtype or VarType.FP32), "out_dtype": int(dtype)}
+    attrs = {"in_dtype": int(VarType.FP32 if x.dtype is None else x.dtype), "out_dtype": int(dtype)}
     return _append(x, "cast", {"X": [x]}, _temporary(x, dtype), attrs)
 
 

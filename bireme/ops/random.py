@@ -12,7 +12,7 @@ from bireme.ir import VarType, numpy_name
 from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.random import Key
 
-from .table import GradOp, Infer, op
+from .table import GradOp, Infer, no_gradient, op
 
 
 def _shape_rule(ctx: Infer) -> None:
@@ -120,7 +120,13 @@ def truncated_gaussian_random(
     return key.truncated_normal(xp, list(shape), *moments, numpy_name(VarType(_dtype(dtype))))
 
 
-@op("uniform_random_batch_size_like", infer=_batch_rule, lod=None, stateful=True)
+@op(
+    "uniform_random_batch_size_like",
+    infer=_batch_rule,
+    grad=no_gradient,
+    lod=None,
+    stateful=True,
+)
 def uniform_random_batch_size_like(
     xp: Any,
     key: Key,
@@ -141,7 +147,13 @@ def uniform_random_batch_size_like(
     return _diagonal(out, diag_num, diag_step, diag_val)
 
 
-@op("gaussian_random_batch_size_like", infer=_batch_rule, lod=None, stateful=True)
+@op(
+    "gaussian_random_batch_size_like",
+    infer=_batch_rule,
+    grad=no_gradient,
+    lod=None,
+    stateful=True,
+)
 def gaussian_random_batch_size_like(
     xp: Any,
     key: Key,
@@ -202,7 +214,7 @@ def shuffle_batch_grad(xp: Any, ShuffleIdx: Array, dOut: Array) -> Array:
     return back.reshape(dOut.shape)
 
 
-@op("sampling_id", infer=_ids_rule, stateful=True)
+@op("sampling_id", infer=_ids_rule, grad=no_gradient, stateful=True)
 def sampling_id(xp: Any, key: Key, X: Array, min: float, max: float) -> Array:
     """One column per row of X, drawn with the row's probabilities; in X's dtype, as Fluid says
     it.
