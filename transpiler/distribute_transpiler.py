@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bireme.errors import ConfigError, ProgramError
-from bireme.ir import Program, default_main_program, default_startup_program
+from bireme.ir import Program, default_main_program, default_startup_program, verify
 
 from .check import check_plan, check_server, check_trainer
 from .cluster import inter_ranks, ranks_of, servers_and_trainers
@@ -77,6 +77,8 @@ class DistributeTranspiler:
         main, begun = to_trainer(self.survey, self.plan), to_startup(self.survey, self.plan)
         check_plan(self.plan)
         check_trainer(self.survey, self.plan, main)
+        verify(main, after="to_trainer")
+        verify(begun, after="to_startup")
         main._parameters_on_pservers = self.vars_overview
         self._main.take(main)
         startup.take(begun)
@@ -121,7 +123,9 @@ class DistributeTranspiler:
 
     def get_pserver_program(self, endpoint: str) -> Program:
         """The program of the server at `endpoint`."""
-        return to_server(*self._planned("get_pserver_program"), endpoint)
+        server = to_server(*self._planned("get_pserver_program"), endpoint)
+        verify(server, after="to_server")
+        return server
 
     def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
         """The program of the server at `endpoint`, and its startup program."""
@@ -139,6 +143,7 @@ class DistributeTranspiler:
         server = to_server(made, plan, endpoint) if pserver_program is None else pserver_program
         startup = to_server_startup(made, plan, endpoint, server)
         check_server(plan, endpoint, server, startup)
+        verify(startup, after="to_server_startup")
         return startup
 
     def explain(self) -> str:

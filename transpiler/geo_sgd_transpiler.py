@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bireme.ir import Program, default_main_program, default_startup_program
+from bireme.ir import Program, default_main_program, default_startup_program, verify
 
 from .check import check_plan
 from .cluster import servers_and_trainers
@@ -49,6 +49,8 @@ class GeoSgdTranspiler(DistributeTranspiler):
         self.vars_overview = VarsDistributed(self.survey, self.plan, fetched=False, state=False)
         check_plan(self.plan)
         main, begun = geo_trainer(self.survey, self.plan), geo_startup(self.survey, self.plan)
+        verify(main, after="geo_trainer")
+        verify(begun, after="geo_startup")
         main._parameters_on_pservers = self.vars_overview
         self._main.take(main)
         startup.take(begun)
@@ -69,7 +71,9 @@ class GeoSgdTranspiler(DistributeTranspiler):
     def get_pserver_program(self, endpoint: str) -> Program:
         """The program of the server at `endpoint`."""
         made, plan = self._planned("get_pserver_program")
-        return geo_server(made, plan, endpoint)
+        server = geo_server(made, plan, endpoint)
+        verify(server, after="geo_server")
+        return server
 
     def get_startup_program(
         self,
