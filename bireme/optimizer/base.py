@@ -88,7 +88,7 @@ class Optimizer:
         self._dtype: VarType | None = None
         self._learning_rate_map: dict[Program, Variable] = {}
         if isinstance(learning_rate, Variable):
-            self._learning_rate_map[default_main_program()] = learning_rate
+            self._learning_rate_map[learning_rate.block.program] = learning_rate
         self._accumulators: dict[str, dict[str, Variable]] = {}
         self._opti_name_list: list[str] = []
         self._param_device_map: dict[str, str] = {}
