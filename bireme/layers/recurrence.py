@@ -23,6 +23,14 @@ def _single(outputs: list[Variable], what: str) -> Any:
     return outputs[0] if len(outputs) == 1 else outputs
 
 
+def _check_outside(parent: Block, x: Variable) -> None:
+    if not parent._has_var_recursive(x.name):
+        raise InvalidArgument(
+            f"{x.name!r} is made inside the block, but the whole of it is an input of every step",
+            hint="compute it before the `with` statement",
+        )
+
+
 class _Memory:
     """A state: where it starts, its name inside a step, and what the step leaves in it."""
 
@@ -250,6 +258,7 @@ class DynamicRNN:
     def step_input(self, x: Variable, level: int = 0) -> Variable:
         """Step t of the sequences of `x`."""
         parent = self._parent("step_input")
+        _check_outside(parent, x)
         if self.lod_rank_table is None:
             self._make_table(parent, x, level)
         array = self._outside(
@@ -288,6 +297,7 @@ class DynamicRNN:
     def static_input(self, x: Variable) -> Variable:
         """All of `x` in every step, for the sequences that are still running."""
         parent = self._parent("static_input")
+        _check_outside(parent, x)
         table = self._table("static_input")
         ordered = self._reordered(parent, x, "dynamic_rnn_static_input_reordered")
         return shrink_memory(ordered, self._step(), table)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from . import ctr, transformer, vision
+from . import ctr, text, transformer, translation, vision
 from .model import Model
 
-MODELS = [*vision.MODELS, *ctr.MODELS, *transformer.MODELS]
+MODELS = [*vision.MODELS, *ctr.MODELS, *transformer.MODELS, *text.MODELS, *translation.MODELS]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.name)
