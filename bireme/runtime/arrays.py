@@ -14,7 +14,7 @@ from bireme.errors import UnsupportedError
 
 from .places import CUDAPlace, Place
 
-__all__ = ["Array", "cupy", "namespace", "namespace_of", "to_device", "to_host"]
+__all__ = ["Array", "block_bytes", "cupy", "namespace", "namespace_of", "to_device", "to_host"]
 
 Array: TypeAlias = Any
 
@@ -42,6 +42,12 @@ def namespace(place: Place) -> ModuleType:
 def namespace_of(array: Array) -> ModuleType:
     """The namespace that `array` belongs to."""
     return np if isinstance(array, np.ndarray | np.generic) else cupy()
+
+
+def block_bytes(xp: Any) -> int:
+    """How much of an array a blocked kernel should touch at a time: what a core's cache holds, or,
+    where one launch does all the work, everything."""
+    return 1 << 20 if xp is np else 1 << 40
 
 
 def to_host(array: Array) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 
 from bireme.errors import FeedError, InvalidArgument, UnsupportedError
 from bireme.ir import Program, default_main_program
+from bireme.rpc.memory import keep_memory
 
 from .compile import Request, compile
 from .compiled_program import CompiledProgram
@@ -18,7 +19,7 @@ from .context import RunContext
 from .feeding import fetch_names
 from .fetching import fetched
 from .observe import observer
-from .places import Place, check_place, default_place
+from .places import CUDAPlace, Place, check_place, default_place
 from .plan import Plan
 from .planner import Planner, Version
 from .random import Clock
@@ -36,6 +37,8 @@ class Executor:
         self.place: Place = check_place(default_place() if place is None else place)
         self.closers: list[Callable[[], None]] = []
         self._planner = Planner(self)
+        if not isinstance(self.place, CUDAPlace):
+            keep_memory()
         self._closed = False
         _open.add(self)
 
