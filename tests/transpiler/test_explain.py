@@ -1,0 +1,49 @@
+"""A split in words and as a picture."""
+
+from xml.etree import ElementTree
+
+from bireme.transpiler.explain import explain_plan, imbalance
+from tests.support import oracle
+
+
+def test_a_plan_lists_every_slice_and_what_servers_hold() -> None:
+    plan = oracle.split("ps_wide_deep")[0].plan
+    rows = [line.split() for line in explain_plan(plan).splitlines()]
+    assert ["block1", "2,500", "100,000", "127.0.0.1:7171"] in rows
+    names = {row[0] for row in rows}
+    assert names >= {p.param for p in plan.placements}
+    assert "imbalance:" in names
+    assert "trainers fetch rows by id" in explain_plan(plan)
+
+
+def test_an_uneven_plan_names_the_remedy() -> None:
+    uneven = oracle.split("ps_mlp_bigblock")[0].plan
+    assert imbalance(uneven) > 1.5
+    assert "split_method = 'SizeBalanced'" in explain_plan(uneven)
+    even = oracle.split("ps_mlp", split_method="SizeBalanced")[0].plan
+    assert imbalance(even) < 1.05
+    assert "SizeBalanced" not in explain_plan(even).splitlines()[-1]
+
+
+def test_what_became_of_the_program_is_said() -> None:
+    text = oracle.split("ps_mlp")[0].explain()
+    assert "29 operators became 41" in text
+    assert "gone: 6 sgd" in text
+    assert "2 split_byref" in text
+    assert "4 gradient(s) renamed, as fc_0.b_0@GRAD to fc_0.b_0@GRAD.trainer_0" in text
+    assert "12 operators a step: 4 scale, 4 sgd, 4 sum" in text
+
+
+def test_geo_tables_and_jobs_without_servers_are_explained() -> None:
+    assert "geo" in oracle.split("geo_mlp")[0].explain().splitlines()[0]
+    assert "row id mod 2" in oracle.split("ps_w2v_table")[0].explain()
+    assert "no server" in oracle.split("nccl2_mlp")[0].explain()
+    assert "6 c_allreduce_sum" in oracle.split("coll_gar_mlp")[0].explain()
+
+
+def test_the_picture_has_a_box_for_every_slice() -> None:
+    transpiler = oracle.split("ps_wide_deep")[0]
+    picture = ElementTree.fromstring(transpiler.draw())
+    titles = [t.text or "" for t in picture.iter("{http://www.w3.org/2000/svg}title")]
+    slices = [s for p in transpiler.plan.placements for s in p.shards]
+    assert sorted(t.split(" ")[0] for t in titles) == sorted(s.name for s in slices)
