@@ -7,7 +7,7 @@ from .shapes import same_as
 from .table import GradOp, Infer, op
 
 
-@op("prelu", infer=same_as("X"), grad=GradOp(uses=("X", "Alpha")))
+@op("prelu", infer=same_as("X"), grad=GradOp(uses=("X", "Alpha"), wrt=("X", "Alpha")))
 def prelu(xp: Array, X: Array, Alpha: Array, mode: str) -> Array:
     return xp.where(X > 0, X, X * _slope(X, Alpha, mode))
 

@@ -208,6 +208,7 @@ def hierarchical_sigmoid(
     if Bias is not None:
         score += Bias.reshape(-1)[nodes]
     score = xp.clip(score, -40, 40) * there
+    turns = turns.astype(X.dtype)
     loss = (xp.log1p(xp.exp(score)) - turns * score).sum(1, keepdims=True)
     return loss, score, W
 

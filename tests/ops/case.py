@@ -48,7 +48,8 @@ class Case:
     slot that is not expected is not compared; a slot that takes many gets as many as are expected, or `counts` says.
 
     Gradients of the slots in `grads` are compared with differences (default: every float input that the row's rule
-    names); `without` names outputs that do not count in the sum whose gradient is taken.
+    names); the gradient is that of a weighted sum of the shown outputs, but for
+    those in `without`, or of the outputs in `counted`.
     """
 
     op: str
@@ -57,6 +58,7 @@ class Case:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     grads: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     label: str = ""
     tolerance: float = 1e-5

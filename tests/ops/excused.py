@@ -18,6 +18,8 @@ _RECURRENCES = (
 )
 
 CHECKED_ELSEWHERE: dict[str, str] = {
+    "py_func": "layers/test_host.py",
+    "cvm_grad": "ops/test_refusals.py",
     **dict.fromkeys(_RANDOM.split(), "ops/test_random.py"),
     **dict.fromkeys(("dgc", "dgc_momentum", "dgc_clip_by_norm"), "optimizer/test_compression.py"),
     **dict.fromkeys(_BRANCHES.split(), "control_flow/test_branches.py"),

@@ -111,9 +111,7 @@ class Rig:
         The output `y` is weighted by a fed variable `y_weight`.
         """
         block = self.program.global_block()
-        slots = [
-            s for s in self.outputs if s not in self.case.without and not _hidden(self.case.op, s)
-        ]
+        slots = self.case.counted or self._shown()
         counted = [v for s in slots for v in self.outputs[s] if v.dtype in _FLOATS]
         weights = [
             block.create_var(name=f"{v.name}_weight", shape=v.shape, dtype=v.dtype, is_data=True)
@@ -127,6 +125,10 @@ class Rig:
         missing = [slot for slot, vs in found.items() if any(v is None for v in vs)]
         assert not missing, f"{self.case.name}: no gradient for {missing}"
         return counted, {slot: [v for v in vs if v is not None] for slot, vs in found.items()}
+
+    def _shown(self) -> list[str]:
+        hidden = {s.name for s in ROWS[self.case.op].out_slots.values() if s.hidden}
+        return [s for s in self.outputs if s not in hidden and s not in self.case.without]
 
     # -- running ---------------------------------------------------------------------------
     def run(self, executor: Executor, wanted: list[Variable], **more: Array) -> list[Any]:
@@ -149,10 +151,6 @@ _FLOATS = (VarType.FP16, VarType.FP32, VarType.FP64)
 
 def _many(type: str, slot: str) -> bool:
     return ROWS[type].in_slots[slot].many
-
-
-def _hidden(type: str, slot: str) -> bool:
-    return ROWS[type].out_slots[slot].hidden
 
 
 def difference(
