@@ -9,81 +9,17 @@ Python in FLUID_PYTHON.
 """
 
 import argparse
-import json
-import os
-import platform
-import subprocess
-import sys
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import numpy as np
+from peer import Runner, machine, runners
 
 import bireme as fluid
 
-HERE = Path(__file__).parent
-PEER = os.environ.get("FLUID_PYTHON", "/opt/paddle/v/bin/python")
 LAYERS, ROWS, COLUMNS = 50, 4096, 1024
-
-
-class Runner:
-    """A process that runs the script on one implementation, a round whenever it is asked."""
-
-    def __init__(self, python: str, module: str, *words: str) -> None:
-        command = [python, str(HERE / "fluid_fc.py"), module, *words]
-        quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True
-        )
-        self.facts: dict[str, float] = self._answer()
-        self.times: list[float] = []
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(("{", "[")):
-                return json.loads(line)
-        raise RuntimeError("the script ended before it answered")
-
-    def round(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        self.times += self._answer()
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-
-
-def peer_python() -> str | None:
-    """The peer's interpreter, if Fluid can be imported there."""
-    try:
-        check = [PEER, "-c", "import paddle.fluid"]
-        subprocess.run(check, check=True, capture_output=True, timeout=120)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return PEER
-
-
-@contextmanager
-def runners() -> Iterator[dict[str, Runner]]:
-    found = {"bireme": Runner(sys.executable, "bireme")}
-    python = peer_python()
-    if python is not None:
-        found["Fluid 1.8"] = Runner(python, "paddle.fluid")
-        found["  cached"] = Runner(python, "paddle.fluid", "cached")
-    try:
-        yield found
-    finally:
-        for runner in found.values():
-            runner.close()
 
 
 def null_step(steps: int = 500) -> float:
@@ -124,16 +60,6 @@ def peak_memory() -> tuple[float, float]:
     return peak / 2**20, (LAYERS + 1) * each / 2**20
 
 
-def machine() -> str:
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
-        model = names[0].partition(":")[2].strip() if names else model
-    versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
-    return f"{os.cpu_count()} cores, {model}; {versions}"
-
-
 def table(found: dict[str, Runner], null: float, memory: tuple[float, float]) -> str:
     lines = [machine(), "", "200 x fc(16), relu, batch 8, Momentum"]
     lines.append(f"{'':12}{'build ms':>10}{'first ms':>10}{'step ms':>10}{'us/op':>8}{'ratio':>8}")
@@ -147,7 +73,7 @@ def table(found: dict[str, Runner], null: float, memory: tuple[float, float]) ->
         )
     lines.append(f"{'null':12}{'':10}{'':10}{null * 1e3:10.3f}")
     if base is None:
-        lines.append(f"Fluid 1.8 was not measured: {PEER} cannot import paddle.fluid")
+        lines.append("Fluid 1.8 was not measured: FLUID_PYTHON names no Python that has it")
     peak, least = memory
     lines += ["", "forward and backward of 50 layers of 4096 x 1024 (float32)"]
     lines.append(f"peak {peak:.0f} MiB, least {least:.0f} MiB, ratio {peak / least:.2f}")
@@ -159,7 +85,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    with runners() as found:
+    with runners("fluid_fc.py", peers=((), ("cached",))) as found:
         for _ in range(options.rounds):
             for runner in found.values():
                 runner.round()

@@ -8,16 +8,16 @@ the input of a convolution with stride 1 is itself a convolution.
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
+from bireme.runtime.arrays import Array, block_bytes
 
 from . import windows
 from .table import GradOp, Infer, op
 from .windows import Geometry, channels_first, channels_last, geometry, is_channels_last
 
-_CHUNK_BYTES = 2 << 20
+_SMALL = 256
 
 
 # -- the three products ------------------------------------------------------------------------
@@ -26,10 +26,13 @@ def convolve(xp: Any, x: Array, w: Array, geo: Geometry, groups: int) -> Array:
     n, out = len(x), geo.out(x.shape[2:])
     if _is_depthwise(x, w, groups):
         return _depthwise(xp, x, w, geo, out)
-    y = xp.empty((n, groups, w.shape[0] // groups, math.prod(out)), dtype=x.dtype)
     weights = w.reshape(groups, w.shape[0] // groups, -1)
-    for part, columns in _columns(xp, x, geo, groups, out):
-        xp.matmul(weights, columns, out=y[part])
+    y = xp.empty((n, groups, weights.shape[1], math.prod(out)), dtype=x.dtype)
+    for chunk in _columns(xp, x, geo, groups, out):
+        if chunk.joined:
+            chunk.split(y)[:] = xp.matmul(weights, chunk.columns).reshape(chunk.split(y).shape)
+        else:
+            xp.matmul(weights, chunk.columns, out=y[chunk.part])
     return y.reshape(n, w.shape[0], *out)
 
 
@@ -39,12 +42,14 @@ def filter_gradient(
     """The gradient of w, from x [N, C, in...] and dy [N, O, out...]."""
     out = dy.shape[2:]
     dy = dy.reshape(len(dy), groups, shape[0] // groups, -1)
-    total = None
-    for part, columns in _columns(xp, x, geo, groups, out):
-        one = xp.matmul(dy[part], columns.swapaxes(-1, -2)).sum(axis=0)
-        total = one if total is None else total + one
-    if total is None:
-        return xp.zeros(shape, dtype=x.dtype)
+    total = xp.zeros((groups, shape[0] // groups, math.prod(shape[1:])), dtype=x.dtype)
+    for chunk in _columns(xp, x, geo, groups, out):
+        turned = chunk.columns.swapaxes(-1, -2)
+        if chunk.joined:
+            total += xp.matmul(chunk.split(dy).reshape(*total.shape[:2], -1), turned)
+        else:
+            for one, columns in zip(dy[chunk.part], turned, strict=True):
+                total += xp.matmul(one, columns)
     return total.reshape(shape)
 
 
@@ -52,16 +57,25 @@ def input_gradient(
     xp: Any, dy: Array, w: Array, geo: Geometry, groups: int, shape: tuple[int, ...]
 ) -> Array:
     """The gradient of x of this shape, from dy [N, O, out...] and w: the transposed convolution."""
-    if set(geo.strides) == {1} and set(geo.dilations) == {1} and groups == 1:
-        pads = [
-            (k - 1 - lo, n - m + lo)
-            for k, (lo, _), n, m in zip(geo.kernel, geo.pads, shape[2:], dy.shape[2:], strict=True)
-        ]
-        if all(lo >= 0 and hi >= 0 for lo, hi in pads):
-            flipped = w.swapaxes(0, 1)[(..., *[slice(None, None, -1)] * len(geo.kernel))]
-            back = geo._replace(pads=tuple(pads))
-            return convolve(xp, dy, xp.ascontiguousarray(flipped), back, 1)
-    return _scattered(xp, dy, w, geo, groups, shape)
+    back = _backwards(dy, w, geo, groups, shape)
+    if back is None:
+        return _scattered(xp, dy, w, geo, groups, shape)
+    flipped = w.swapaxes(0, 1)[(..., *[slice(None, None, -1)] * len(geo.kernel))]
+    return convolve(xp, dy, xp.ascontiguousarray(flipped), back, 1)
+
+
+def _backwards(
+    dy: Array, w: Array, geo: Geometry, groups: int, shape: tuple[int, ...]
+) -> Geometry | None:
+    """The convolution of dy that gives the input's gradient, where there is one and it pays."""
+    if set(geo.strides) != {1} or set(geo.dilations) != {1} or groups != 1:
+        return None
+    wider = w.shape[0] * math.prod(shape[2:]) > 1.5 * w.shape[1] * math.prod(dy.shape[2:])
+    if wider and math.prod(geo.kernel) > 1:
+        return None
+    axes = zip(geo.kernel, geo.pads, shape[2:], dy.shape[2:], strict=True)
+    pads = tuple((k - 1 - lo, n - m + lo) for k, (lo, _), n, m in axes)
+    return geo._replace(pads=pads) if all(lo >= 0 and hi >= 0 for lo, hi in pads) else None
 
 
 def _scattered(
@@ -73,7 +87,8 @@ def _scattered(
     dx = xp.zeros((n, groups, shape[1] // groups, *spatial), dtype=dy.dtype)
     weights = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
     dy = dy.reshape(n, groups, w.shape[0] // groups, -1)
-    size = max(1, _CHUNK_BYTES // max(1, weights[0].shape[0] * groups * dy.shape[-1] * dy.itemsize))
+    each = weights.shape[1] * groups * dy.shape[-1] * dy.itemsize
+    size = max(1, block_bytes(xp) // max(1, each))
     for start in range(0, n, size):
         part = slice(start, start + size)
         columns = xp.matmul(weights, dy[part])
@@ -85,23 +100,44 @@ def _scattered(
     return xp.ascontiguousarray(dx[(..., *windows.inner(shape[2:], geo))])
 
 
+class _Chunk(NamedTuple):
+    """Some samples unrolled: `columns` [samples, groups, C / groups * kernel, out].
+
+    Where the output is small the samples are `joined`: [groups, ..., samples * out], one product
+    for all.
+    """
+
+    part: slice
+    columns: Array
+    joined: bool
+
+    def split(self, y: Array) -> Array:
+        """This chunk of y [N, groups, O, out], as [groups, O, samples, out]; a view."""
+        return y[self.part].transpose(1, 2, 0, 3)
+
+
 def _columns(
     xp: Any, x: Array, geo: Geometry, groups: int, out: tuple[int, ...]
-) -> Iterator[tuple[slice, Array]]:
-    """Chunks of samples with their unrolled windows [samples, groups, C / groups * kernel, out]."""
+) -> Iterator[_Chunk]:
     n, inside = len(x), x.shape[1] // groups * math.prod(geo.kernel)
     if math.prod(geo.kernel) == 1 and set(geo.strides) == {1} and not any(map(any, geo.pads)):
-        yield slice(0, n), x.reshape(n, groups, inside, -1)
+        yield _Chunk(slice(0, n), x.reshape(n, groups, inside, -1), joined=False)
         return
-    size = max(1, min(n, _CHUNK_BYTES // max(1, inside * groups * math.prod(out) * x.itemsize)))
+    each = inside * groups * math.prod(out) * x.itemsize
+    size = max(1, min(n, 2 * block_bytes(xp) // max(1, each)))
+    joined = size > 1 and math.prod(out) <= _SMALL
+    rank = len(out)
+    order = (*range(1, rank + 2), 0, *range(rank + 2, 2 * rank + 2))
     space = None
     for start in range(0, n, size):
         part = slice(start, min(start + size, n))
         view = windows.view(xp, windows.padded(xp, x[part], geo), geo, out)
-        if space is None or len(space) != len(view):
+        view = view.transpose(order) if joined else view
+        if space is None or space.shape != view.shape:
             space = xp.empty(view.shape, dtype=x.dtype)
         xp.copyto(space, view)
-        yield part, space.reshape(len(space), groups, inside, -1)
+        shape = (groups, inside, -1) if joined else (len(space), groups, inside, -1)
+        yield _Chunk(part, space.reshape(shape), joined)
 
 
 def _is_depthwise(x: Array, w: Array, groups: int) -> bool:

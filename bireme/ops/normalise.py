@@ -10,7 +10,7 @@ from typing import Any
 
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator
-from bireme.runtime.arrays import Array
+from bireme.runtime.arrays import Array, block_bytes
 
 from .shapes import product
 from .table import ROWS, GradOp, Infer, OpSpec, op
@@ -33,6 +33,12 @@ def _unplanes(xp: Any, planes: Array, shape: Sequence[int], layout: str) -> Arra
 def _per_channel(xp: Any, a: Array, b: Array) -> Array:
     """The sum of a * b over everything but the channel."""
     return xp.einsum("nch,nch->nc", a, b).sum(axis=0)
+
+
+def _channel_blocks(xp: Any, x: Array) -> list[slice]:
+    """Channels of [N, C, rest] in blocks that stay in the cache from the first pass to the last."""
+    count = max(1, block_bytes(xp) // max(1, 2 * x[:, :1].size * x.itemsize))
+    return [slice(i, min(i + count, x.shape[1])) for i in range(0, x.shape[1], count)]
 
 
 def _batch_norm_shape(ctx: Infer) -> None:
@@ -76,23 +82,26 @@ def batch_norm(
 ) -> tuple[Array, ...]:
     """Ioffe and Szegedy, arXiv 1502.03167; SavedVariance holds 1 / sqrt(variance + eps)."""
     x = _planes(X, data_layout)
-    if use_global_stats or (is_test and not trainable_statistics):
-        mean, variance = Mean, Variance
-        mean_out, variance_out = Mean, Variance
-    else:
-        keep = momentum if MomentumTensor is None else MomentumTensor.reshape(-1)[0]
-        count = max(x.shape[0] * x.shape[2], 1)
-        mean = x.mean(axis=(0, 2), dtype=x.dtype)
-        centred = x - mean[:, None]
-        variance = _per_channel(xp, centred, centred) / x.dtype.type(count)
-        mean_out = Mean * Mean.dtype.type(keep) + mean * Mean.dtype.type(1 - keep)
-        variance_out = Variance * Mean.dtype.type(keep) + variance * Mean.dtype.type(1 - keep)
-    inverse = 1 / xp.sqrt(variance + x.dtype.type(epsilon))
-    gain = Scale * inverse
-    y = x * gain[:, None]
-    y += (Bias - mean * gain)[:, None]
-    y = _unplanes(xp, y, X.shape, data_layout)
-    return y, mean_out, variance_out, mean, inverse.astype(Scale.dtype, copy=False)
+    fixed = use_global_stats or (is_test and not trainable_statistics)
+    mean, inverse = Mean, 1 / xp.sqrt(Variance + Variance.dtype.type(epsilon))
+    if fixed:
+        y = x * (Scale * inverse)[:, None]
+        y += (Bias - mean * Scale * inverse)[:, None]
+        return _unplanes(xp, y, X.shape, data_layout), Mean, Variance, mean, inverse
+    y, mean, variance = xp.empty_like(x), xp.empty_like(Mean), xp.empty_like(Variance)
+    inverse = xp.empty_like(variance)
+    for c in _channel_blocks(xp, x):
+        part, out = x[:, c], y[:, c]
+        part.mean(axis=(0, 2), dtype=x.dtype, out=mean[c])
+        xp.subtract(part, mean[c, None], out=out)
+        variance[c] = _per_channel(xp, out, out) / x.dtype.type(max(part[:, 0].size, 1))
+        inverse[c] = 1 / xp.sqrt(variance[c] + x.dtype.type(epsilon))
+        out *= (Scale[c] * inverse[c])[:, None]
+        out += Bias[c, None]
+    keep = Mean.dtype.type(momentum if MomentumTensor is None else MomentumTensor.reshape(-1)[0])
+    mean_out = Mean * keep + mean * (1 - keep)
+    variance_out = Variance * keep + variance * (1 - keep)
+    return _unplanes(xp, y, X.shape, data_layout), mean_out, variance_out, mean, inverse
 
 
 @op("batch_norm_grad", returns="X@GRAD Scale@GRAD Bias@GRAD")
@@ -112,22 +121,25 @@ def batch_norm_grad(
     need: frozenset[str],
 ) -> tuple[Array, Array, Array]:
     x, dy = _planes(X, data_layout), _planes(dY, data_layout)
-    fixed = use_global_stats and Mean is not None
-    mean = Mean if fixed else SavedMean
-    inverse = 1 / xp.sqrt(Variance + x.dtype.type(epsilon)) if fixed else SavedVariance
-    bias = dy.sum(axis=(0, 2), dtype=dy.dtype)
-    centred = x - mean[:, None]
-    scale = _per_channel(xp, dy, centred) * inverse
-    if "X@GRAD" not in need:
-        return None, scale, bias
-    gain = Scale * inverse
-    dx = dy * gain[:, None]
-    if not (use_global_stats or is_test):
-        count = x.dtype.type(x.shape[0] * x.shape[2])
-        centred *= (gain * inverse * scale / count)[:, None]
-        dx -= centred
-        dx -= (gain * bias / count)[:, None]
-    return _unplanes(xp, dx, X.shape, data_layout), scale, bias
+    mean, inverse = SavedMean, SavedVariance
+    if use_global_stats and Mean is not None:
+        mean, inverse = Mean, 1 / xp.sqrt(Variance + x.dtype.type(epsilon))
+    dx = xp.empty_like(dy) if "X@GRAD" in need else None
+    bias, scale = xp.empty_like(Scale), xp.empty_like(Scale)
+    for c in _channel_blocks(xp, x):
+        centred = x[:, c] - mean[c, None]
+        dy[:, c].sum(axis=(0, 2), dtype=dy.dtype, out=bias[c])
+        scale[c] = _per_channel(xp, dy[:, c], centred) * inverse[c]
+        if dx is None:
+            continue
+        gain = Scale[c] * inverse[c]
+        out = xp.multiply(dy[:, c], gain[:, None], out=dx[:, c])
+        if not (use_global_stats or is_test):
+            count = x.dtype.type(x.shape[0] * x.shape[2])
+            centred *= (gain * inverse[c] * scale[c] / count)[:, None]
+            out -= centred
+            out -= (gain * bias[c] / count)[:, None]
+    return None if dx is None else _unplanes(xp, dx, X.shape, data_layout), scale, bias
 
 
 def _batch_norm_rule(op_: Operator, block: Block) -> list[OpSpec]:
@@ -424,7 +436,7 @@ def _neighbours(xp: Any, x: Array, n: int) -> Array:
 def lrn(
     xp: Any, X: Array, n: int, k: float, alpha: float, beta: float, data_format: str
 ) -> tuple[Array, Array]:
-    """x / (k + alpha * sum of squares over n channels)^beta; Krizhevsky et al. 2012, section 3.3."""
+    """x / (k + alpha * sum of squares over n channels)^beta; Krizhevsky et al. 2012, 3.3."""
     x = X.transpose(0, 3, 1, 2) if data_format == "NHWC" else X
     mid = _neighbours(xp, x * x, n)
     mid *= X.dtype.type(alpha)

@@ -1,0 +1,94 @@
+"""Measured scripts in processes of their own, and the optional peer: Fluid 1.8 under its Python.
+
+A script answers each line of its input with a round of step times, as JSON, so that rounds of both
+sides can alternate and meet the same machine. Name the peer's Python in FLUID_PYTHON.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+PEER = os.environ.get("FLUID_PYTHON", "")
+
+
+class Runner:
+    """A process that runs a script on one implementation, a round whenever it is asked."""
+
+    def __init__(
+        self, python: str, script: str, module: str, *words: str, threads: int = 0
+    ) -> None:
+        command = [python, str(HERE / script), module, *words]
+        env = {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True, env=env
+        )
+        self.facts: dict[str, float] = self._answer()
+        self.times: list[float] = []
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(("{", "[")):
+                return json.loads(line)
+        raise RuntimeError("the script ended before it answered")
+
+    def round(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self.times += self._answer()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+
+
+def peer_python() -> str | None:
+    """The peer's interpreter, if one is named and Fluid can be imported there."""
+    try:
+        check = [PEER, "-c", "import paddle.fluid"]
+        subprocess.run(check, check=True, capture_output=True, timeout=120)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return PEER
+
+
+@contextmanager
+def runners(
+    script: str, words: Sequence[str] = (), peers: Sequence[Sequence[str]] = ((),), threads: int = 0
+) -> Iterator[dict[str, Runner]]:
+    """Ours, and the peer once per list of extra words; closed at the end."""
+    found = {"bireme": Runner(sys.executable, script, "bireme", *words, threads=threads)}
+    python = peer_python()
+    if python is not None:
+        for extra in peers:
+            label = "  " + " ".join(extra) if extra else "Fluid 1.8"
+            more = (*words, *extra)
+            found[label] = Runner(python, script, "paddle.fluid", *more, threads=threads)
+    try:
+        yield found
+    finally:
+        for runner in found.values():
+            runner.close()
+
+
+def machine() -> str:
+    """What the figures were measured on, in one line."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
+    return f"{os.cpu_count()} cores, {model}; {versions}"
