@@ -125,8 +125,8 @@ def _steps(ids: LoDTensorArray, scores: LoDTensorArray) -> list[_Step]:
                 "beam_search_decode needs arrays of what beam_search selected",
                 hint="write selected_ids and selected_scores with array_write in every step",
             )
-        plain = (to_host(v.array).reshape(-1) for v in (words, values))
-        found.append(_Step(*plain, *lod))
+        first, second = (to_host(v.array).reshape(-1) for v in (words, values))
+        found.append(_Step(first, second, lod[0], lod[1]))
     return found
 
 

@@ -176,7 +176,7 @@ def while_grad(control: Any) -> None:
     totals: dict[str, Any] = {}
     inner_of = {grad_name(n): target for n, target in pairs(operator, "X", "X@GRAD")}
     outs = {grad_name(n) for n in operator.input("Out")}
-    env = None
+    env: Any = None
     for step in reversed(control.read("StepScopes") or []):
         given = {**_seen(step, counters), **seeds, **arrays}
         env = control.run(inside=step.env, given={k: v for k, v in given.items() if v is not None})
