@@ -97,8 +97,15 @@ class CompiledProgram:
         if isinstance(feed, list | tuple) and count == 1 and len(feed) == 1:
             feed = feed[0]
         if count == 1:
-            values = executor.run(self._program, feed, fetch_list, scope=scope, return_numpy=False)
+            values = executor.step(
+                self._program, feed, fetch_list, scope, return_numpy=False, strategy=self._build
+            )
             return [[value] for value in values]
+        if len(self._program._trainers_endpoints) > 1:
+            raise UnsupportedError(
+                f"{count} replicas inside one of several collective trainers",
+                hint="start one process per replica, with CPU_NUM=1",
+            )
         if self._replicas is None or self._replicas.count != count:
             self._replicas = Replicas(
                 self._program,

@@ -25,6 +25,7 @@ from .planner import Planner, Version
 from .random import Clock
 from .scope import Scope, global_scope
 from .steps import Frame
+from .strategies import BuildStrategy
 from .training import FetchHandler, over_dataset
 
 __all__ = ["Executor"]
@@ -84,11 +85,28 @@ class Executor:
         if isinstance(program, CompiledProgram):
             return program.run(self, feed, fetch_list, scope, return_numpy, return_merged)
         _check_kinds(program, feed)
-        version = self._planner.version(program)
+        return self.step(
+            program, feed, fetch_list, scope, return_numpy=return_numpy, prune=use_prune
+        )
+
+    def step(
+        self,
+        program: Program,
+        feed: Mapping[str, Any] | None,
+        fetch_list: Any,
+        scope: Scope,
+        *,
+        return_numpy: bool = True,
+        prune: bool = False,
+        strategy: BuildStrategy | None = None,
+    ) -> list[Any]:
+        """Run a program once; `strategy` says how gradients travel between trainers."""
+        self._check_open()
+        version = self._planner.version(program, strategy)
         names = fetch_names(version.block(program), fetch_list)
         clock = Clock(version.clock.trainer, version.clock.step)
         feed = feed or _from_loaders(program)
-        plan, frame = self._run(version, program, feed, names, scope, clock, prune=use_prune)
+        plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
         version.clock.step += 1
         return fetched(plan, frame, return_numpy=return_numpy)
 

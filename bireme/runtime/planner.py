@@ -20,6 +20,7 @@ from .plan import BoundPlan, Plan, Unit
 from .random import Clock
 from .scope import Scope
 from .steps import Frame, Step
+from .strategies import BuildStrategy
 from .values import LoDTensor
 
 if TYPE_CHECKING:
@@ -45,8 +46,14 @@ class Version:
 
     number: int
     clock: Clock
+    strategy: BuildStrategy | None = None
     entries: dict[Any, Entry] = field(default_factory=dict)
     rewritten: Program | None = None
+
+    def serves(self, program: Program, strategy: BuildStrategy | None) -> bool:
+        """Whether this is the program as it is now, exchanging gradients as `strategy` says."""
+        same = strategy is None or strategy is self.strategy or not program._trainers_endpoints
+        return self.number == program.version and same
 
     def block(self, program: Program) -> Block:
         """The global block that runs for `program`."""
@@ -66,16 +73,17 @@ class Planner:
     def clear(self) -> None:
         self._versions.clear()
 
-    def version(self, program: Program) -> Version:
+    def version(self, program: Program, strategy: BuildStrategy | None = None) -> Version:
         """The present version of a program; plans of older ones are dropped."""
         with self._lock:
             known = self._versions.get(program)
-            if known is None or known.number != program.version:
+            if known is None or not known.serves(program, strategy):
                 clock = known.clock if known is not None else Clock(program._trainer_id)
-                known = self._versions[program] = Version(program.version, clock)
+                known = self._versions[program] = Version(program.version, clock, strategy)
                 if program._trainers_endpoints:
                     passes = importlib.import_module("bireme.passes.data_parallel")
-                    known.rewritten = passes.data_parallel(program)
+                    made = passes.data_parallel(program, strategy)
+                    known.rewritten = None if made is program else made
             return known
 
     def plan(

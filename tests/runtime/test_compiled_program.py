@@ -147,6 +147,15 @@ def test_strategies_have_fluids_fields_and_refuse_others():
         execution.num_threads = "four"
 
 
+def test_replicas_inside_a_collective_trainer_are_refused(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    b = regression()
+    b.program._trainers_endpoints = ["127.0.0.1:1", "127.0.0.1:2"]
+    compiled = CompiledProgram(b.program).with_data_parallel()
+    with pytest.raises(UnsupportedError, match="CPU_NUM=1"):
+        trained(compiled, batches(8))
+
+
 def test_mistakes_get_clear_messages():
     b = regression()
     with pytest.raises(InvalidArgument, match="loss 'lost' is not a variable"):
