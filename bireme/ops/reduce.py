@@ -9,6 +9,7 @@ from bireme.runtime.values import SelectedRows
 
 from .shapes import same_as
 from .table import GradOp, Infer, OpSpec, no_gradient, op
+from .tiles import unique_rows
 
 Dims = tuple[int, ...]
 
@@ -224,7 +225,8 @@ def _sum_of_rows(xp: Array, xs: list[Array]) -> Array:
     for x in dense[1:]:
         total += x
     for x in sparse:
-        xp.add.at(total, x.rows, x.value)
+        rows, value = unique_rows(xp, x)
+        total[rows] += value
     return total
 
 

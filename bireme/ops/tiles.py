@@ -12,7 +12,7 @@ import numpy as np
 from bireme.runtime.arrays import Array
 from bireme.runtime.values import SelectedRows
 
-TILE = 1 << 14  # elements: seven float32 arrays of this size fit a level-2 cache
+TILE = 1 << 15  # elements: seven float32 arrays of this size and what is computed fit a cache
 
 
 def tiles(xp: Any, *arrays: Array) -> Iterator[Sequence[Array]]:
