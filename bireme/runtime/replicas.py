@@ -101,7 +101,7 @@ def _bounds(name: str, rows: int, count: int) -> list[tuple[int, int]]:
             f"'{name}' has {rows} rows or sequences for {count} replicas",
             hint="feed at least one row per replica, or lower CPU_NUM",
         )
-    edges = [rows * i // count for i in range(count + 1)]
+    edges = [-(-rows * i // count) for i in range(count + 1)]  # the first ones get more
     return list(pairwise(edges))
 
 
