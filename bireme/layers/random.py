@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.ir import Variable, to_dtype
+from bireme.initializer import Constant
+from bireme.ir import Variable, to_dtype, unique_name
 
+from .helper import LayerHelper
 from .single import append, checked
 from .tensor import sized
 
 __all__ = [
     "gaussian_random",
     "gaussian_random_batch_size_like",
+    "random_crop",
     "sampling_id",
     "uniform_random",
     "uniform_random_batch_size_like",
@@ -90,3 +93,25 @@ def sampling_id(
 ) -> Variable:
     """The number of a column of each row of `x`, drawn with the row's probabilities."""
     return append("sampling_id", {"X": x}, {"min": min, "max": max, "seed": seed}, dtype=dtype)
+
+
+def random_crop(x: Variable, shape: Sequence[int], seed: Any = None) -> Variable:
+    """A window of `shape` from the last dimensions of `x`, at a random place for each line."""
+    helper = LayerHelper("random_crop", x=x)
+    out = helper.create_variable_for_type_inference(checked(x, "random_crop", "x").dtype)
+    attrs: dict[str, Any] = {"shape": list(shape)}
+    if not isinstance(seed, Variable):
+        attrs["startup_seed"] = int(seed or 0)
+        name = unique_name.generate("random_crop_seed")
+        counter = helper.create_global_variable(
+            name=name, shape=[1], dtype="int64", persistable=True, stop_gradient=True
+        )
+        helper.set_variable_initializer(counter, Constant(attrs["startup_seed"]))
+        seed = counter
+    helper.append_op(
+        type="random_crop",
+        inputs={"X": x, "Seed": seed},
+        outputs={"Out": out, "SeedOut": seed},
+        attrs=attrs,
+    )
+    return out

@@ -8,6 +8,7 @@ have at its place.
 from collections.abc import Sequence
 from typing import Any
 
+from bireme.errors import InvalidArgument
 from bireme.ir import VarType, numpy_name
 from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.random import Key
@@ -41,6 +42,19 @@ def _shuffle_rule(ctx: Infer) -> None:
     ctx.set("Out", like=x)
     ctx.set("ShuffleIdx", (-1,), VarType.INT64)
     ctx.set("SeedOut", like=ctx.x("Seed"))
+
+
+def _crop_rule(ctx: Infer) -> None:
+    x, inner = ctx.x("X"), tuple(ctx.attr("shape"))
+    whole = x.shape[len(x.shape) - len(inner) :]
+    if len(whole) != len(inner) or any(m >= 0 and n > m for n, m in zip(inner, whole, strict=True)):
+        raise InvalidArgument(f"random_crop: {list(inner)} does not fit into {list(x.shape)}")
+    ctx.set("Out", (*x.shape[: len(x.shape) - len(inner)], *inner), x.dtype)
+    ctx.set("SeedOut", like=ctx.x("Seed"))
+
+
+def _seed_rule(ctx: Infer) -> None:
+    ctx.set("Out", (1,), VarType.INT32, lod_level=0)
 
 
 def _ids_rule(ctx: Infer) -> None:
@@ -223,3 +237,31 @@ def sampling_id(xp: Any, key: Key, X: Array, min: float, max: float) -> Array:
     drawn = key.uniform(xp, X.shape[:-1], min, max).astype(X.dtype)
     found = (bounds < drawn[..., None]).sum(axis=-1)
     return xp.minimum(found, X.shape[-1] - 1).astype(X.dtype)
+
+
+@op("random_crop", infer=_crop_rule, returns="Out SeedOut", stateful=True)
+def random_crop(
+    xp: Any, key: Key, X: Array, Seed: Array, shape: Sequence[int]
+) -> tuple[Array, Array]:
+    """A window of the given shape from the last dimensions, at a place of its own for each line."""
+    inner = tuple(shape)
+    lead = X.shape[: X.ndim - len(inner)]
+    lines = X.reshape(-1, *X.shape[X.ndim - len(inner) :])
+    room = xp.asarray([m - n + 1 for m, n in zip(lines.shape[1:], inner, strict=True)])
+    stream = (int(to_host(Seed).reshape(-1)[0]) & 0x7FFFFFFF) << 32
+    drawn = key.at(stream).uniform(xp, (len(lines), len(inner)))
+    begin = xp.minimum((drawn * room).astype(xp.int64), room - 1)
+    index = [xp.arange(len(lines)).reshape(-1, *[1] * len(inner))]
+    for d, n in enumerate(inner):
+        along = [1] * (1 + len(inner))
+        along[d + 1] = n
+        index.append(begin[:, d].reshape(-1, *[1] * len(inner)) + xp.arange(n).reshape(along))
+    return lines[tuple(index)].reshape(*lead, *inner), Seed + 1
+
+
+@op("seed", infer=_seed_rule, lod=None, stateful=True)
+def seed(xp: Any, key: Key, seed: int) -> Array:
+    """The attribute, or where it is 0 a number drawn."""
+    if seed:
+        return xp.full(1, seed, dtype=xp.int32)
+    return key.randint(xp, (1,), 1, 2**31 - 1, "int32")

@@ -2,7 +2,8 @@
 
 _RANDOM = (
     "uniform_random gaussian_random truncated_gaussian_random uniform_random_batch_size_like "
-    "gaussian_random_batch_size_like randint randperm shuffle_batch shuffle_batch_grad sampling_id"
+    "gaussian_random_batch_size_like randint randperm shuffle_batch shuffle_batch_grad sampling_id "
+    "random_crop seed"
 )
 
 _BRANCHES = "conditional_block conditional_block_grad select_input select_output"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.errors import InvalidArgument
 from bireme.ir import Program, program_guard, unique_name
 from bireme.runtime.executor import Executor
 from bireme.runtime.places import CPUPlace
@@ -162,3 +163,39 @@ def test_shuffle_batch_moves_rows_and_its_gradient_moves_them_back() -> None:
     assert sorted(order.tolist()) == list(range(8))
     assert after.tolist() == [6]
     np.testing.assert_array_equal(back[order], feed["weight"])  # shuffle_batch_grad
+
+
+def test_random_crop_takes_a_window_of_each_line_and_moves_on() -> None:
+    program, startup, scope = Program(), Program(), Scope()
+    with program_guard(program, startup), unique_name.guard():
+        x = fluid.data("x", [None, 6, 5])
+        out = fluid.layers.random_crop(x, [4, 2], seed=-3)
+    assert out.shape == (-1, 4, 2)
+    exe = Executor(CPUPlace())
+    exe.run(startup, scope=scope)
+    value = np.arange(40 * 30, dtype=np.float32).reshape(40, 6, 5)
+    found = [exe.run(program, feed={"x": value}, fetch_list=[out], scope=scope)[0] for _ in "ab"]
+    for crops in found:
+        places = crops[:, 0, 0] - value[:, 0, 0]
+        rows, columns = places // 5, places % 5
+        assert set(rows.tolist()) == {0.0, 1.0, 2.0}
+        assert set(columns.tolist()) == {0.0, 1.0, 2.0, 3.0}
+        for line, crop, r, c in zip(
+            value, crops, rows.astype(int), columns.astype(int), strict=True
+        ):
+            np.testing.assert_array_equal(crop, line[r : r + 4, c : c + 2])
+    assert (found[0] != found[1]).any()
+
+
+def test_random_crop_refuses_a_window_that_does_not_fit() -> None:
+    x = fluid.data("x", [None, 6, 5])
+    with pytest.raises(InvalidArgument, match="does not fit"):
+        fluid.layers.random_crop(x, [7, 2])
+
+
+def test_the_seed_operator_gives_its_attribute_or_draws() -> None:
+    assert drawn("seed", seed=9, persistable=False).tolist() != [0]
+    program = Program()
+    program.global_block().create_var(name="s")
+    program.global_block().append_op(type="seed", outputs={"Out": "s"}, attrs={"seed": 42})
+    assert _run(program, "s").tolist() == [42]
