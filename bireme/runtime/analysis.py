@@ -76,13 +76,25 @@ def _names(names: Iterable[str]) -> list[str]:
 def _captured(program: Program, idx: int) -> tuple[list[str], list[str]]:
     """The outer names that block `idx` reads and writes; what it writes in part it also reads."""
     block = program.block(idx)
-    local = set(block.vars)
+    local = local_names(block)
     if block.forward_block_idx >= 0:  # a gradient block finds these in the saved step scope
         local |= set(program.block(block.forward_block_idx).vars)
     inner = [_access(program, i, op) for i, op in enumerate(block.ops)]
     reads = _names(n for access in inner for n in access.reads if n not in local)
     writes = _names(n for access in inner for n in access.writes if n not in local)
     return reads, writes
+
+
+def local_names(block: Block) -> set[str]:
+    """The names that belong to this block alone: a persistable one that an outer block declares,
+    too, is the outer block's (a server's schedule repeats in its branches what it sets there).
+    """
+    outer = block.parent
+    return {
+        name
+        for name, var in block.vars.items()
+        if not (var.persistable and outer is not None and outer._has_var_recursive(name))
+    }
 
 
 def kept_for_gradient(block: Block) -> tuple[str, ...]:

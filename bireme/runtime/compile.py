@@ -12,7 +12,7 @@ from typing import Any
 from bireme.ir import Block, Operator, VarType
 from bireme.ops.table import ROWS
 
-from .analysis import Access, accesses, kept_for_gradient, last_uses, live
+from .analysis import Access, accesses, kept_for_gradient, last_uses, live, local_names
 from .arrays import namespace
 from .binding import Binding, kernel_of, parameters_of, takes_lod
 from .coalesce import coalesced, flat_step
@@ -59,7 +59,8 @@ def compile(block: Block, request: Request) -> Plan:
 def _sub_plan(block: Block, op: Operator, place: Place, *, lod: bool) -> Plan:
     """The plan of a block that runs inside another, for a control-flow operator."""
     found = accesses(block)
-    outer = frozenset(n for access in found for n in access.writes if n not in block.vars)
+    local = local_names(block)
+    outer = frozenset(n for access in found for n in access.writes if n not in local)
     keep = frozenset(_named_by(op, block)) | frozenset(kept_for_gradient(block)) | outer
     request = Request(block.idx, (), (), place)
     return _plan(block, request, live(found, keep, outer), keep, outer, lod=lod)
