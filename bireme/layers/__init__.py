@@ -1,7 +1,6 @@
 """What users call to build a program: one function per layer."""
 
 from . import math_op_patch
-
 from .classes import *
 from .control_flow import *
 from .elementwise import *

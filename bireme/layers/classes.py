@@ -76,8 +76,7 @@ def nce(
             "trainer_id": 0,
         },
     )
-    result: Variable = cost / (drawn + 1)
-    return result
+    return cost / (drawn + 1)
 
 
 def _alias_tables(helper: LayerHelper, custom_dist: Any, classes: int) -> dict[str, Variable]:
@@ -220,5 +219,4 @@ def sampled_softmax_with_cross_entropy(
         outputs={"Softmax": made["softmax"], "Loss": made["loss"]},
         attrs={"ignore_index": 0, "soft_label": True, "numeric_stable_mode": False},
     )
-    result: Variable = made["loss"] / num_true
-    return result
+    return made["loss"] / num_true

@@ -1,4 +1,6 @@
-"""Layers with learned slopes or groups, features of click and vision models, and doors to the host."""
+"""Layers with learned slopes or groups, features of click and vision models, and doors to the
+host.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +25,9 @@ __all__ = [
 
 
 def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = None) -> Variable:
-    """x where positive, else a learned slope times x: one slope for `all`, per `channel` or `element`."""
+    """x where positive, else a learned slope times x: one slope for `all`, per `channel` or
+    `element`.
+    """
     helper = LayerHelper("prelu", **locals())
     shapes = {"all": [1], "channel": [1, x.shape[1], *(1,) * (len(x.shape) - 2)]}
     shapes["element"] = [1, *x.shape[1:]]
@@ -108,8 +112,8 @@ def py_func(
 ) -> Any:
     """`out`, computed by a Python function of the values of `x`.
 
-    `backward_func` gets inputs, outputs and gradients of outputs, less `skip_vars_in_backward_input`, and
-    returns the gradients of the inputs.
+    `backward_func` gets inputs, outputs and gradients of outputs, less
+    `skip_vars_in_backward_input`, and returns the gradients of the inputs.
     """
     helper = LayerHelper("py_func")
     given, made, skipped = _listed(x), _listed(out), _listed(skip_vars_in_backward_input)

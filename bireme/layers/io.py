@@ -19,7 +19,9 @@ def data(
     type: VarType = VarType.LOD_TENSOR,
     stop_gradient: bool = True,
 ) -> Variable:
-    """A variable to be fed; a batch dimension of -1 is put first unless the shape has an unknown one."""
+    """A variable to be fed; a batch dimension of -1 is put first unless the shape has an unknown
+    one.
+    """
     sizes = [-1 if n is None else n for n in shape]
     if append_batch_size and not any(n < 0 for n in sizes):
         sizes = [-1, *sizes]

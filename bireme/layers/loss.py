@@ -68,7 +68,9 @@ def softmax_with_cross_entropy(
     return_softmax: bool = False,
     axis: int = -1,
 ) -> Any:
-    """-log of the softmax of `logits` at the label; with `return_softmax` a pair of loss and softmax."""
+    """-log of the softmax of `logits` at the label; with `return_softmax` a pair of loss and
+    softmax.
+    """
     helper = LayerHelper("softmax_with_cross_entropy")
     checked(logits, "softmax_with_cross_entropy", "logits")
     soft = helper.create_variable_for_type_inference(logits.dtype)
@@ -235,7 +237,9 @@ def center_loss(
     param_attr: Any,
     update_center: bool = True,
 ) -> Variable:
-    """Half the squared distance to the center of the label's class; centers follow at rate `alpha`."""
+    """Half the squared distance to the center of the label's class; centers follow at rate
+    `alpha`.
+    """
     helper = LayerHelper("center_loss", **locals())
     dtype = helper.input_dtype()
     centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], dtype)

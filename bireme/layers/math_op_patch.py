@@ -1,7 +1,7 @@
 """Arithmetic on variables: `x + y`, `x * 2`, `x < y`, `x[1:]` append operators, as Fluid's do.
 
-A number beside a variable becomes a scaling where that is possible, else a constant; the other operand is cast to
-the dtype of the left one.
+A number beside a variable becomes a scaling where that is possible, else a constant; the other
+operand is cast to the dtype of the left one.
 """
 
 from collections.abc import Callable, Iterator

@@ -44,7 +44,9 @@ def auc(
     topk: int = 1,
     slide_steps: int = 1,
 ) -> tuple[Variable, Variable, list[Variable]]:
-    """The area under the curve: of everything seen, of the last `slide_steps` batches, and the four counters."""
+    """The area under the curve: of everything seen, of the last `slide_steps` batches, and the
+    four counters.
+    """
     helper = LayerHelper("auc")
     whole = helper.create_variable_for_type_inference("float64")
     recent = helper.create_variable_for_type_inference("float64")
@@ -71,7 +73,9 @@ def _counter(helper: LayerHelper, shape: list[int]) -> Variable:
 def mean_iou(
     input: Variable, label: Variable, num_classes: int
 ) -> tuple[Variable, Variable, Variable]:
-    """The mean overlap of predicted and true classes, and the wrong and correct counts per class."""
+    """The mean overlap of predicted and true classes, and the wrong and correct counts per
+    class.
+    """
     helper = LayerHelper("mean_iou", input=input)
     out = helper.create_variable_for_type_inference("float32")
     wrong = helper.create_variable_for_type_inference("int32")

@@ -38,7 +38,8 @@ def fc(
 ) -> Variable:
     """act(input * W + b); several inputs have a W each and are summed.
 
-    The first `num_flatten_dims` dimensions of an input are kept (-1: all but the last), the others become one.
+    The first `num_flatten_dims` dimensions of an input are kept (-1: all but the last), the
+    others become one.
     """
     helper = LayerHelper("fc", **locals())
     dtype = helper.input_dtype()
@@ -178,8 +179,8 @@ def dropout(
 ) -> Variable:
     """x with elements set to zero, each with probability `dropout_prob`; all of x when testing.
 
-    `upscale_in_train` divides what is left by the probability to stay; `downgrade_in_infer` multiplies by it when
-    testing.
+    `upscale_in_train` divides what is left by the probability to stay; `downgrade_in_infer`
+    multiplies by it when testing.
     """
     if seed is None:
         seed = default_main_program().random_seed or None

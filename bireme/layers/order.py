@@ -1,4 +1,6 @@
-"""Layers for order, ranges and patterns, and the newer names that Fluid 1.8 gave to older layers."""
+"""Layers for order, ranges and patterns, and the newer names that Fluid 1.8 gave to older
+layers.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -71,7 +73,9 @@ def argsort(
 
 
 def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
-    """The distinct elements of a vector in the order they first come, and where each one's stands."""
+    """The distinct elements of a vector in the order they first come, and where each one's
+    stands.
+    """
     out, index, _ = _unique("unique", x, dtype, ("Out", "Index"))
     return out, index
 

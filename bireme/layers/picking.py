@@ -1,4 +1,6 @@
-"""Layers that pick elements by index, and questions about tensors: shape, size, what is not finite."""
+"""Layers that pick elements by index, and questions about tensors: shape, size, what is not
+finite.
+"""
 
 from collections.abc import Sequence
 from typing import Any

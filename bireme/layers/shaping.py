@@ -1,4 +1,6 @@
-"""Layers that lay tensors out anew, take them apart, put them together and cut parts out of them."""
+"""Layers that lay tensors out anew, take them apart, put them together and cut parts out of
+them.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -66,7 +68,9 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """x with another shape: 0 copies a dimension, one -1 takes what is left; sizes may be variables."""
+    """x with another shape: 0 copies a dimension, one -1 takes what is left; sizes may be
+    variables.
+    """
     helper = LayerHelper("reshape2", act=act, name=name)
     inputs: dict[str, Any] = {"X": checked(x, "reshape", "x")}
     attrs: dict[str, Any] = {}
@@ -96,7 +100,9 @@ def t(input: Variable, name: str | None = None) -> Variable:
 
 
 def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
-    """input without the dimensions of size 1 at `axes`; without all of them if there are no axes."""
+    """input without the dimensions of size 1 at `axes`; without all of them if there are no
+    axes.
+    """
     return _with_memory("squeeze2", "squeeze", {"X": input}, {"axes": list(axes)}, name)
 
 

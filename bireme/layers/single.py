@@ -42,8 +42,8 @@ def append(
 ) -> Variable:
     """Append an operator and return its output.
 
-    `layer` names the temporaries where it differs from the operator; `extra` maps further output slots to their
-    dtypes (None: like the output), made after the output.
+    `layer` names the temporaries where it differs from the operator; `extra` maps further output
+    slots to their dtypes (None: like the output), made after the output.
     """
     helper = LayerHelper(layer or type, name=name, act=act)
     if dtype is None:

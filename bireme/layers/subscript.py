@@ -1,4 +1,6 @@
-"""`x[...]` on variables: slices, numbers, variables and an ellipsis become slice, strided_slice or reverse."""
+"""`x[...]` on variables: slices, numbers, variables and an ellipsis become slice, strided_slice
+or reverse.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any

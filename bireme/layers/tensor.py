@@ -64,7 +64,7 @@ def sized(
     list_slot: str,
     helper: LayerHelper | None,
 ) -> None:
-    """Sizes as Fluid passes them: one tensor, or the attribute with -1 where a list holds a variable.
+    """Sizes as Fluid passes them: one tensor, or the attribute, with -1 for variables in a list.
 
     Numbers beside variables become constants of `helper`, or of a fill_constant layer.
     """
@@ -157,7 +157,9 @@ _LIMIT = 1024 * 1024
 
 
 def assign(input: Any, output: Variable | None = None) -> Variable:
-    """A copy of a variable, or a variable with the values of an array, into `output` if it is given."""
+    """A copy of a variable, or a variable with the values of an array, into `output` if it is
+    given.
+    """
     if isinstance(input, Variable):
         return append("assign", {"X": input}, out=output)
     array = np.asarray(input)

@@ -1,7 +1,7 @@
 """Activations, with the derivative of each.
 
-A gradient reads the forward operator's X or Out, whichever Fluid's reads. Scalars take the dtype of the array, so
-float32 stays float32.
+A gradient reads the forward operator's X or Out, whichever Fluid's reads. Scalars take the dtype
+of the array, so float32 stays float32.
 """
 
 import math
@@ -222,7 +222,7 @@ def brelu(xp: Array, X: Array, t_min: float, t_max: float, out: Array = None) ->
 
 @op("brelu_grad")
 def brelu_grad(xp: Array, X: Array, dOut: Array, t_min: float, t_max: float) -> Array:
-    return dOut * ((X > X.dtype.type(t_min)) & (X < X.dtype.type(t_max)))
+    return dOut * ((X.dtype.type(t_min) < X) & (X.dtype.type(t_max) > X))
 
 
 @op("hard_shrink", infer=SAME, grad=OF_X)
@@ -247,12 +247,12 @@ def softshrink_grad(xp: Array, X: Array, dOut: Array, lambda_: float) -> Array:
 
 @op("thresholded_relu", infer=SAME, grad=OF_X)
 def thresholded_relu(xp: Array, X: Array, threshold: float) -> Array:
-    return X * (X > X.dtype.type(threshold))
+    return X * (X.dtype.type(threshold) < X)
 
 
 @op("thresholded_relu_grad")
 def thresholded_relu_grad(xp: Array, X: Array, dOut: Array, threshold: float) -> Array:
-    return dOut * (X > X.dtype.type(threshold))
+    return dOut * (X.dtype.type(threshold) < X)
 
 
 @op("hard_swish", infer=SAME, grad=OF_X)

@@ -12,7 +12,7 @@ from bireme.runtime.arrays import Array
 from bireme.runtime.values import WithLoD
 
 from .segments import from_lengths, lod_of, offsets_of, owners
-from .shapes import same_as
+from .shapes import flat_gradients, same_as
 from .table import GradOp, Infer, op
 
 
@@ -125,7 +125,7 @@ def row_conv(xp: Array, X: Array, X_lod: Any, Filter: Array) -> Array:
     return out.reshape(X.shape)
 
 
-@op("row_conv_grad", lod=lod_of("X@GRAD", "X"))
+@op("row_conv_grad", infer=flat_gradients, lod=lod_of("X@GRAD", "X"))
 def row_conv_grad(
     xp: Array, X: Array, X_lod: Any, Filter: Array, dOut: Array
 ) -> tuple[Array, Array]:

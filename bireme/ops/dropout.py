@@ -1,4 +1,6 @@
-"""Dropout: the mask is drawn by position, trainer and step, so every replica and every replay agree."""
+"""Dropout: the mask is drawn by position, trainer and step, so every replica and every replay
+agree.
+"""
 
 from bireme.ir import VarType
 from bireme.runtime.arrays import Array

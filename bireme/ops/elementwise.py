@@ -1,4 +1,5 @@
-"""Binary operators: `Out = X op Y`, where Y is aligned with X at `axis` and spread over the other dimensions.
+"""Binary operators: `Out = X op Y`, where Y is aligned with X at `axis` and spread over the
+other dimensions.
 
 Gradients of spread operands are sums over the dimensions they were spread over.
 """

@@ -1,4 +1,8 @@
-"""Operators on features of click-through and vision models: cvm, position encoding, flow matrices, centers."""
+"""Operators on features of click-through and vision models: cvm, position encoding, flow
+matrices, centers.
+"""
+
+from itertools import pairwise
 
 from bireme.errors import InvalidArgument
 from bireme.runtime.arrays import Array
@@ -48,7 +52,7 @@ def add_position_encoding(
 ) -> Array:
     if X_lod:
         starts = X_lod[0]
-        lengths = [int(b - a) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        lengths = [int(b - a) for a, b in pairwise(starts)]
         place = xp.concatenate([xp.arange(n) for n in lengths])
     else:
         place = xp.arange(X.shape[-2])

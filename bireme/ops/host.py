@@ -85,7 +85,9 @@ def _keep_declared(ctx: Infer) -> None:
 
 
 def _py_gradient(op: Operator, block: Block) -> list[OpSpec]:
-    """The backward function gets inputs, outputs and the gradients of outputs, less what it skips."""
+    """The backward function gets inputs, outputs and the gradients of outputs, less what it
+    skips.
+    """
     backward = op.attrs.get("backward_callable_id", -1)
     if backward < 0:
         return []

@@ -303,7 +303,9 @@ def unique_with_counts(xp: Array, X: Array, dtype: int) -> tuple[Array, Array, A
 
 
 def _distinct(xp: Array, x: Array) -> tuple[Array, Array, Array]:
-    """Distinct values in the order in which they first come, where each element's stands, counts."""
+    """Distinct values in the order in which they first come, where each element's stands,
+    counts.
+    """
     values, first, inverse, counts = xp.unique(
         x.reshape(-1), return_index=True, return_inverse=True, return_counts=True
     )

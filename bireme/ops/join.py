@@ -1,4 +1,6 @@
-"""Operators that put tensors together and take them apart: concat, split, stack, unstack, multiplex."""
+"""Operators that put tensors together and take them apart: concat, split, stack, unstack,
+multiplex.
+"""
 
 from collections.abc import Sequence
 

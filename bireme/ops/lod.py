@@ -165,11 +165,8 @@ def shrink_rnn_memory_grad(xp: Array, X: Array, dOut: Array) -> Array:
 
 
 def _reorder_gradient(operator: Operator, block: Block) -> list[OpSpec]:
-    inputs = {
-        "Out@GRAD": _grads(operator.output("Out")),
-        "RankTable": operator.input("RankTable"),
-    }
-    outputs = {"X@GRAD": _grads(operator.input("X"))}
+    inputs = {"X": _grads(operator.output("Out")), "RankTable": operator.input("RankTable")}
+    outputs = {"Out": _grads(operator.input("X"))}
     return [OpSpec("reorder_lod_tensor_by_rank_grad", inputs, outputs, operator.attrs)]
 
 
@@ -185,20 +182,16 @@ def _reordered(xp: Array, x: Array, lod: Any, order: Array) -> tuple[Array, Any]
     return picked(xp, x, lod, order)
 
 
-def _like_forward(ctx: Infer) -> None:
-    ctx.set("X@GRAD", like=ctx.x("Out@GRAD"))
-
-
 @op(
     "reorder_lod_tensor_by_rank_grad",
-    infer=_like_forward,
-    ins={"Out@GRAD": "", "RankTable": ""},
-    outs={"X@GRAD": ""},
+    infer=_like_x,
+    ins={"X": "", "RankTable": ""},
+    outs={"Out": ""},
 )
 def reorder_lod_tensor_by_rank_grad(
-    xp: Array, dOut: Array, dOut_lod: Any, RankTable: RankTable
+    xp: Array, X: Array, X_lod: Any, RankTable: RankTable
 ) -> WithLoD:
-    return WithLoD(*_reordered(xp, dOut, dOut_lod, np.argsort(RankTable.order, kind="stable")))
+    return WithLoD(*_reordered(xp, X, X_lod, np.argsort(RankTable.order, kind="stable")))
 
 
 # -- splitting by a mask ----------------------------------------------------------------------

@@ -102,7 +102,7 @@ def kldiv_loss_grad(xp: Array, X: Array, Target: Array, dLoss: Array, reduction:
 
 def _parts(x: Array, reduction: str) -> int:
     """What the sum of the loss is divided by."""
-    return {"mean": x.size, "batchmean": x.shape[0]}.get(reduction, 1)
+    return int({"mean": x.size, "batchmean": x.shape[0]}.get(reduction, 1))
 
 
 def _bce_rule(ctx: Infer) -> None:
@@ -358,7 +358,7 @@ def teacher_student_sigmoid_loss_grad(
     click, score, taught = _teacher(xp, Label)
     guess = sigmoid_of(xp, xp.clip(X, low, high))
     slope = guess - click + (guess - score) * taught
-    return dY * slope * ((X > low) & (X < high))
+    return dY * slope * ((low < X) & (high > X))
 
 
 def _teacher(xp: Array, label: Array) -> tuple[Array, Array, Array]:

@@ -141,10 +141,14 @@ def mean_iou(
 ) -> tuple[Array, Array, Array]:
     guess, truth = Predictions.reshape(-1), Labels.reshape(-1)
     hit = guess == truth
-    count = lambda ids: xp.bincount(ids, minlength=num_classes).astype(xp.int32)  # noqa: E731
-    correct = sum(InCorrects or (), count(truth[hit]))
-    wrong = sum(InWrongs or (), count(truth[~hit]) + count(guess[~hit]))
+    correct = sum(InCorrects or (), _count(xp, truth[hit], num_classes))
+    missed = _count(xp, truth[~hit], num_classes) + _count(xp, guess[~hit], num_classes)
+    wrong = sum(InWrongs or (), missed)
     seen = correct + wrong > 0
     share = correct / xp.maximum(correct + wrong, 1)
     average = (share.sum() / xp.maximum(seen.sum(), 1)).astype(xp.float32).reshape(1)
     return sum(InMeanIou or (), average), wrong, correct
+
+
+def _count(xp: Array, ids: Array, classes: int) -> Array:
+    return xp.bincount(ids, minlength=classes).astype(xp.int32)

@@ -1,4 +1,6 @@
-"""Sums, means, extremes and norms: operators that make tensors smaller, and the sum of several tensors."""
+"""Sums, means, extremes and norms: operators that make tensors smaller, and the sum of several
+tensors.
+"""
 
 from collections.abc import Sequence
 
@@ -105,7 +107,7 @@ def _extreme_grad(
     xp: Array, X: Array, Out: Array, dOut: Array, dim: Dims, reduce_all: bool
 ) -> Array:
     """Every element that equals the extreme gets the whole gradient."""
-    here = X == _spread(X, Out, dim, reduce_all)
+    here = _spread(X, Out, dim, reduce_all) == X
     return here * _spread(X, dOut, dim, reduce_all)
 
 

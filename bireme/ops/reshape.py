@@ -1,7 +1,8 @@
-"""Operators that only change how a tensor is laid out: reshape, squeeze, flatten, transpose, expand, reverse.
+"""Operators that only change how a tensor is laid out: reshape, squeeze, flatten, transpose,
+expand, reverse.
 
-The forms ending in 2 also write XShape, an empty tensor whose shape is that of X behind a leading 0: all that their
-gradients need. Results may be views of their inputs.
+The forms ending in 2 also write XShape, an empty tensor whose shape is that of X behind a
+leading 0: all that their gradients need. Results may be views of their inputs.
 """
 
 from collections.abc import Sequence
@@ -327,7 +328,7 @@ def flip(xp: Array, X: Array, dims: Sequence[int]) -> Array:
 
 @op("roll", infer=_unchanged_rule, grad=_FROM_X)
 def roll(xp: Array, X: Array, shifts: Sequence[int], dims: Sequence[int]) -> Array:
-    return xp.roll(X, tuple(shifts), tuple(dims)) if dims else xp.roll(X, tuple(shifts)[0])
+    return xp.roll(X, tuple(shifts), tuple(dims)) if dims else xp.roll(X, shifts[0])
 
 
 @op("roll_grad")

@@ -1,4 +1,5 @@
-"""Losses over many classes that look at few of them: noise contrast, a tree of classes, sampled softmax.
+"""Losses over many classes that look at few of them: noise contrast, a tree of classes, sampled
+softmax.
 
 Samples are drawn by position, trainer and step, like every random number here.
 """
@@ -45,7 +46,9 @@ _NCE_USES = (
 
 
 def rows_where_sparse(slot: str, source: str) -> Any:
-    """The shape rule of gradients; the one of `source` is selected rows where `is_sparse` is set."""
+    """The shape rule of gradients; the one of `source` is selected rows where `is_sparse` is
+    set.
+    """
 
     def rule(ctx: Infer) -> None:
         gradient_shapes(ctx)
@@ -102,7 +105,9 @@ def nce(
 def draw(
     xp: Array, key: Key, shape: tuple[int, int], classes: int, sampler: int, probabilities: Array
 ) -> Array:
-    """Classes drawn with the sampler's probabilities; the log-uniform law leaves out the last class."""
+    """Classes drawn with the sampler's probabilities; the log-uniform law leaves out the last
+    class.
+    """
     if sampler == _UNIFORM:
         return key.randint(xp, shape, 0, classes)
     at = key.uniform(xp, shape, dtype="float64")

@@ -6,7 +6,7 @@ from typing import Any
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
 
-from .table import Infer
+from .table import Infer, gradient_shapes
 
 Rule = Callable[[Infer], None]
 
@@ -75,6 +75,14 @@ def aligned(x: Sequence[int], y: Sequence[int], axis: int, name: str) -> tuple[i
 def declared_shape(ctx: Infer) -> None:
     """Out has the shape and dtype that the attributes give."""
     ctx.set("Out", ctx.attr("shape"), VarType(ctx.attr("dtype")), lod_level=0)
+
+
+def flat_gradients(ctx: Infer) -> None:
+    """Gradients look like their variables, but are not declared to have sequences."""
+    gradient_shapes(ctx)
+    for slot, names in ctx.op.outputs.items():
+        for i in range(len(names)):
+            ctx.set(slot, lod_level=0, index=i)
 
 
 def product(dims: Sequence[int]) -> int:

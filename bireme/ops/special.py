@@ -1,4 +1,6 @@
-"""The error function, which array namespaces lack: rational approximations of Cephes, exact to double precision."""
+"""The error function, which array namespaces lack: rational approximations of Cephes, exact to
+double precision.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Elementwise mathematics of one tensor, with the derivative of each function.
 
-A gradient reads the forward operator's X or Out, whichever Fluid's reads. Scalars take the dtype of the array, so
-float32 stays float32.
+A gradient reads the forward operator's X or Out, whichever Fluid's reads. Scalars take the dtype
+of the array, so float32 stays float32.
 """
 
 from typing import Any
@@ -262,7 +262,7 @@ def clip_grad(
     xp: Array, X: Array, Min: Array, Max: Array, dOut: Array, min: float, max: float
 ) -> Array:
     low, high = _limits(X, Min, Max, min, max)
-    return dOut * ((X > low) & (X < high))
+    return dOut * ((low < X) & (high > X))
 
 
 def _limits(x: Array, low: Array, high: Array, least: float, most: float) -> tuple[Array, Array]:

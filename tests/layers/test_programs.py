@@ -1,4 +1,6 @@
-"""Every layer makes the program that Fluid 1.8.5 was recorded to make, its gradient and its refusals included."""
+"""Every layer makes the program that Fluid 1.8.5 was recorded to make, its gradient and its
+refusals included.
+"""
 
 import gzip
 import json

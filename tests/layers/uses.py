@@ -2,7 +2,7 @@
 
 import numpy
 
-USES = {}
+USES = {}  # type: ignore[var-annotated]  # read by Python 3.8 as well
 
 
 def add(name, build):

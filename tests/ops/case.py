@@ -1,6 +1,7 @@
 """One example of an operator: what goes in, what must come out, and which gradients to check.
 
-A family's examples stand in a list `CASES` of a file `cases_*.py` in this directory; the suite collects them all.
+A family's examples stand in a list `CASES` of a file `cases_*.py` in this directory; the suite
+collects them all.
 """
 
 import inspect
@@ -43,13 +44,14 @@ def whole(*shape: int, below: int, seed: int = 0, dtype: str = "int64") -> Array
 class Case:
     """An example of operator `op`.
 
-    `inputs` maps slots to arrays, LoD tensors, selected rows, or lists of them. `expect` maps output slots to
-    values, or computes them: a function of slots and attributes by name that returns the only output or a dict. A
-    slot that is not expected is not compared; a slot that takes many gets as many as are expected, or `counts` says.
+    `inputs` maps slots to arrays, LoD tensors, selected rows, or lists of them. `expect` maps
+    output slots to values, or computes them: a function of slots and attributes by name that
+    returns the only output or a dict. A slot that is not expected is not compared; a slot that
+    takes many gets as many as are expected, or `counts` says.
 
-    Gradients of the slots in `grads` are compared with differences (default: every float input that the row's rule
-    names); the gradient is that of a weighted sum of the shown outputs, but for
-    those in `without`, or of the outputs in `counted`.
+    Gradients of the slots in `grads` are compared with differences (default: every float input
+    that the row's rule names); the gradient is that of a weighted sum of the shown outputs, but
+    for those in `without`, or of the outputs in `counted`.
     """
 
     op: str

@@ -1,4 +1,6 @@
-"""Cases of binary operators: arithmetic with `axis`, comparisons, logic, and questions about tensors."""
+"""Cases of binary operators: arithmetic with `axis`, comparisons, logic, and questions about
+tensors.
+"""
 
 import numpy as np
 
@@ -77,7 +79,7 @@ CASES += [
 _M, _N = whole(3, 4, below=3), whole(3, 4, below=3, seed=1)
 CASES += [Case(n, {"X": _M, "Y": _N}, f(_M, _N)) for n, f in _COMPARE.items()]
 CASES += [
-    Case("less_than", {"X": _M, "Y": _N[0]}, _M < _N[0], label="row", batch=False),
+    Case("less_than", {"X": _M, "Y": _N[0]}, _N[0] > _M, label="row", batch=False),
     Case("equal", {"X": _M, "Y": np.array([1])}, _M == 1, label="one", batch=False),
 ]
 CASES += [Case(n, {"X": _M > 1, "Y": _N > 0}, f(_M > 1, _N > 0)) for n, f in _LOGIC.items()]

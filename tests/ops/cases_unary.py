@@ -97,7 +97,7 @@ _WITH_ATTRS: list[tuple[str, Formula, dict[str, Any]]] = [
     ),
     ("stanh", lambda X, scale_a, scale_b: scale_b * np.tanh(scale_a * X), {}),
     ("swish", lambda X, beta: X * _sigmoid(beta * X), {"beta": 2.0}),
-    ("thresholded_relu", lambda X, threshold: X * (X > threshold), {"threshold": 0.21}),
+    ("thresholded_relu", lambda X, threshold: X * (threshold < X), {"threshold": 0.21}),
     ("clip", lambda X, min, max: np.clip(X, min, max), {"min": -0.41, "max": 0.6}),
     ("increment", lambda X, step: X + step, {"step": 2.0}),
     ("clip_by_norm", lambda X, max_norm: X * max_norm / np.sqrt((X**2).sum()), {"max_norm": 0.5}),

@@ -106,7 +106,7 @@ class Rig:
 
     # -- gradients -------------------------------------------------------------------------
     def differentiated(self) -> tuple[list[Variable], dict[str, list[Variable]]]:
-        """Append the gradient: the float outputs that count, and the gradients of the checked slots.
+        """Append the gradient: float outputs that count, and gradients of the checked slots.
 
         The output `y` is weighted by a fed variable `y_weight`.
         """

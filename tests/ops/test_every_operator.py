@@ -1,4 +1,5 @@
-"""Every operator of the table: values against a reference, shapes as declared, gradients against differences.
+"""Every operator of the table: values against a reference, shapes as declared, gradients against
+differences.
 
 An operator with a kernel that no case reaches fails the suite.
 """

@@ -1,4 +1,6 @@
-"""Shapes and values that do not fit are refused with the shapes in the message, and where it happened."""
+"""Shapes and values that do not fit are refused with the shapes in the message, and where it
+happened.
+"""
 
 from collections.abc import Callable
 
