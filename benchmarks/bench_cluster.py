@@ -1,0 +1,112 @@
+"""How long is a step with 2 servers and 2 trainers? Four models beside Fluid 1.8, in turns.
+
+Every process runs its arithmetic on one thread: four processes share the machine. Step times are
+trainer 0's, without the first five; ratios mean more than times.
+
+    python benchmarks/bench_cluster.py [--mode async] [--sockets] [--save FILE] [MODEL ...]
+"""
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+from peer import HERE, machine, peer_python
+
+STEPS = {"mlp": 40, "layers": 25, "wide": 20, "sparse": 40}
+WARM = 5
+Command = tuple[str, str]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now; a benchmark may be run again if one is lost."""
+    held = [socket.socket() for _ in range(count)]
+    for s in held:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+def run(
+    command: Command, model: str, mode: str, servers: int, trainers: int, env: dict[str, str]
+) -> float:
+    """Milliseconds of a step."""
+    python, module = command
+    ends = ",".join(f"127.0.0.1:{p}" for p in free_ports(servers))
+    script = str(HERE / "fluid_cluster.py")
+    clean = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    clean.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", **env)
+
+    def start(role: str, rank: int) -> subprocess.Popen[str]:
+        words = [model, mode, role, str(rank), ends, str(trainers), str(STEPS[model])]
+        return subprocess.Popen(
+            [python, script, module, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=clean,
+        )
+
+    children = [start("server", i) for i in range(servers)]
+    children += [start("trainer", i) for i in range(trainers)]
+    try:
+        found, _ = children[servers].communicate(timeout=180)
+        for child in children[servers + 1 :]:
+            child.wait(60)
+    finally:
+        for child in children:
+            child.terminate()
+        for child in children:
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+    lines = [x for x in found.splitlines() if x.startswith("[")]
+    if not lines:
+        raise SystemExit(f"{module} {model} {mode}: trainer 0 printed no times")
+    return median(json.loads(lines[0])[WARM:]) * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mode", choices=["sync", "async"], default="sync")
+    parser.add_argument("--sockets", action="store_true", help="no shared memory")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--trainers", type=int, default=2)
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("models", nargs="*", default=list(STEPS))
+    options = parser.parse_args()
+    sides: dict[str, Command] = {"bireme": (sys.executable, "bireme")}
+    python = peer_python()
+    if python is not None:
+        sides["Fluid 1.8"] = (python, "paddle.fluid")
+    env = {"FLAGS_rpc_shared_memory": "0"} if options.sockets else {}
+    how = f"{options.mode}, {options.servers} servers x {options.trainers} trainers"
+    lines = [machine(), "", f"{how}{', sockets only' if options.sockets else ''}, ms per step"]
+    lines.append(f"{'model':10}{'bireme':>10}{'Fluid 1.8':>10}{'ratio':>8}")
+    print("\n".join(lines))
+    for model in options.models:
+        times: dict[str, list[float]] = {side: [] for side in sides}
+        for _ in range(options.rounds):
+            for side, command in sides.items():
+                size = (options.servers, options.trainers)
+                times[side].append(run(command, model, options.mode, *size, env))
+        ours = median(times["bireme"])
+        peer = median(times["Fluid 1.8"]) if "Fluid 1.8" in times else None
+        other = f"{peer:10.2f}{ours / peer:8.2f}" if peer else f"{'-':>10}{'-':>8}"
+        lines.append(f"{model:10}{ours:10.2f}{other}")
+        print(lines[-1], flush=True)
+    if options.save:
+        options.save.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
