@@ -88,18 +88,7 @@ class DGCMomentumOptimizer(MomentumOptimizer):
         encoded = block.create_var(name=param.name + "__dgc_encoded__", dtype=param.dtype)
         count = block.create_var(name=param.name + "__dgc_k__", dtype=VarType.FP32)
         kind, coefficient = self._decay(param)
-        role = {"op_role": OpRole.Backward}
-        if self._dgc_clip_norm is not None:
-            block.append_op(
-                type="dgc_clip_by_norm",
-                inputs={"X": grad, "current_step": self._step},
-                outputs={"Out": grad},
-                attrs={
-                    "max_norm": self._dgc_clip_norm,
-                    "rampup_begin_step": float(self._rampup_begin_step),
-                    **role,
-                },
-            )
+        self._clip(grad, block)
         block.append_op(
             type="dgc",
             inputs={
@@ -120,7 +109,21 @@ class DGCMomentumOptimizer(MomentumOptimizer):
                 "regular_coeff": coefficient,
                 "regular_type": kind,
                 "op_role_var": [param.name, grad.name],
-                **role,
+                "op_role": OpRole.Backward,
+            },
+        )
+
+    def _clip(self, grad: Variable, block: Block) -> None:
+        if self._dgc_clip_norm is None:
+            return
+        block.append_op(
+            type="dgc_clip_by_norm",
+            inputs={"X": grad, "current_step": self._step},
+            outputs={"Out": grad},
+            attrs={
+                "max_norm": self._dgc_clip_norm,
+                "rampup_begin_step": float(self._rampup_begin_step),
+                "op_role": OpRole.Backward,
             },
         )
 
