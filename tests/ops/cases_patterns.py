@@ -152,4 +152,13 @@ CASES = [
         _X,
         {"first_n": 0, "is_forward": True, "message": "", "print_phase": "BOTH", "summarize": 3},
     ),
+    Case(
+        "spectral_norm",
+        {"Weight": _X, "U": numbers(3, seed=1), "V": numbers(4, seed=2)},
+        lambda Weight, U, V: Weight / (U @ Weight @ V),
+        {"dim": 0, "power_iters": 0, "eps": 1e-12},
+        grads=("Weight",),
+        label="given_vectors",
+        batch=False,
+    ),
 ]
