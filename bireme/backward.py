@@ -5,9 +5,10 @@ of each operator stands in its row of the op table.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from bireme.errors import InvalidArgument, ProgramError, UnsupportedError
+from bireme.gradient_list import add_repeated, rename_taken, without_stopped
 from bireme.ir import (
     EMPTY,
     Block,
@@ -17,7 +18,6 @@ from bireme.ir import (
     Program,
     Variable,
     grad_name,
-    unique_name,
 )
 from bireme.ops.table import ROWS, OpSpec, no_gradient
 
@@ -252,122 +252,6 @@ def _operator(spec: OpSpec, forward: Operator, dropped: Collection[str]) -> Oper
     return Operator(spec.type, inputs, outputs, attrs, forward.site)
 
 
-def add_repeated(ops: Sequence[Operator], block_idx: int) -> list[Operator]:
-    """Give each further writer of a gradient its own name, and sum before the first reader."""
-    parts = _Parts(block_idx)
-    for op in ops:
-        for name in op.input_arg_names:
-            parts.sum_up(name)
-        parts.append(op)
-    for name in list(parts.written):
-        parts.sum_up(name)
-    return parts.ops
-
-
-class _Place(NamedTuple):
-    """One output argument of one operator."""
-
-    op: int
-    slot: str
-    argument: int
-
-
-class _Parts:
-    """Operators so far, and who wrote which part of a gradient since it was last summed."""
-
-    def __init__(self, block_idx: int) -> None:
-        self.ops: list[Operator] = []
-        self.written: dict[str, list[tuple[_Place, str]]] = {}
-        self._block_idx = block_idx
-        self._counts: dict[str, int] = {}
-
-    def append(self, op: Operator) -> None:
-        self.ops.append(op)
-        for slot in sorted(op.outputs):
-            for i, name in enumerate(op.outputs[slot]):
-                if "@GRAD" in name and name != EMPTY and name not in op.input_arg_names:
-                    self._write(name, _Place(len(self.ops) - 1, slot, i))
-
-    def sum_up(self, name: str) -> None:
-        """From here on the plain name holds everything written so far."""
-        written = self.written.get(name, ())
-        if len(written) < 2:
-            return
-        attrs = {**ROWS["sum"].defaults, "op_role": OpRole.Backward, "op_role_var": ()}
-        inputs = {"X": tuple(part for _, part in written)}
-        self.ops.append(Operator("sum", inputs, {"Out": (name,)}, attrs))
-        self.written[name] = [(_Place(len(self.ops) - 1, "Out", 0), name)]
-
-    def _write(self, name: str, place: _Place) -> None:
-        written = self.written.setdefault(name, [])
-        if not written:
-            written.append((place, name))
-            return
-        if written[0][1] == name:
-            first = written[0][0]
-            written[0] = (first, self._fresh(name))
-            self._put(first, written[0][1])
-            for i in range(first.op + 1, place.op):
-                if name in self.ops[i].input_arg_names:
-                    self.ops[i] = self.ops[i].renamed({name: written[0][1]})
-        written.append((place, self._fresh(name)))
-        self._put(place, written[-1][1])
-
-    def _put(self, place: _Place, name: str) -> None:
-        op = self.ops[place.op]
-        names = list(op.outputs[place.slot])
-        names[place.argument] = name
-        self.ops[place.op] = op.replaced(outputs={**op.outputs, place.slot: names})
-
-    def _fresh(self, name: str) -> str:
-        number = self._counts.get(name, 0)
-        self._counts[name] = number + 1
-        return f"{name}@RENAME@block{self._block_idx}@{number}"
-
-
-def without_stopped(
-    ops: Sequence[Operator], stopped: set[str], wanted: Collection[str]
-) -> list[Operator]:
-    """Drop operators that only spread gradients nobody has; fill with zeros those that are still
-    read.
-    """
-    kept: list[Operator] = []
-    stopped = set(stopped)
-    for op in ops:
-        grads = [n for n in op.input_arg_names if "@GRAD" in n]
-        outputs = [n for n in op.output_arg_names if n != EMPTY]
-        if all(n in stopped for n in outputs):
-            continue
-        if grads and all(n in stopped for n in grads):
-            stopped |= set(outputs) - set(wanted)
-            continue
-        for name in grads:
-            if name in stopped:
-                zeros = {"X": (name.partition("@GRAD")[0],)}
-                attrs = {**ROWS["fill_zeros_like"].defaults, "op_role": OpRole.Backward}
-                kept.append(Operator("fill_zeros_like", zeros, {"Out": (name,)}, attrs, op.site))
-        kept.append(op)
-    return kept
-
-
-def rename_taken(
-    ops: Sequence[Operator], taken: Collection[str], renames: Mapping[str, str]
-) -> tuple[list[Operator], dict[str, str]]:
-    """Give new names to gradients whose names an earlier backward already took."""
-    names = dict(renames)
-    result = []
-    for op in ops:
-        inputs = {s: tuple(names.get(n, n) for n in args) for s, args in op.inputs.items()}
-        outputs: dict[str, tuple[str, ...]] = {}
-        for slot, args in op.outputs.items():
-            for n in args:
-                if "@GRAD" in n and n in taken:
-                    names[n] = unique_name.generate(n)
-            outputs[slot] = tuple(names.get(n, n) for n in args)
-        result.append(op.replaced(inputs=inputs, outputs=outputs))
-    return result, names
-
-
 # -- writing them down -------------------------------------------------------------------------
 def append_declared(
     block: Block,
@@ -406,23 +290,33 @@ def append_declared(
 def _declare_inner(
     block: Block, op: Operator, origin: Mapping[str, str], callbacks: Sequence[Callback]
 ) -> None:
-    """Declare what the gradient block that `op` runs computes."""
+    """Declare what the gradient block that `op` runs computes.
+
+    A gradient that `op` brings along counts if a step leaves it for the next one, or if it belongs
+    to a state.
+    """
     made, block.ops = block.ops, []
-    given = [n for n in op.input_arg_names + op.output_arg_names if "@GRAD" in n]
+    written = {n for inner in made for n in inner.output_arg_names}
+    given = [n for n in op.input_arg_names + op.output_arg_names if "@GRAD" in n and n in written]
     given += [grad_name(state) for state in op.attrs.get("states", ())]
     append_declared(block, made, origin, callbacks, given)
 
 
 def _declare_carried(block: Block, ops: Sequence[Operator], given: Collection[str]) -> None:
-    """Declare the gradients that are read before they are written: those that a loop carries."""
-    written = {n for op in ops for n in op.output_arg_names}
-    for name in given:
-        var = block._find_var_recursive(name.partition("@GRAD")[0])
-        if var is None or name not in written or block._has_var_recursive(name):
-            continue
-        block.create_var(
-            name=name, type=var.type, shape=var.shape, dtype=var.dtype, lod_level=var.lod_level
-        )
+    """Declare the given gradients that are read first and written later."""
+    carried = {n for op in ops for n in op.output_arg_names}.intersection(given)
+    for op in ops:
+        for name in carried.intersection(op.input_arg_names):
+            var = block._find_var_recursive(name.partition("@GRAD")[0])
+            if var is not None and not block._has_var_recursive(name):
+                block.create_var(
+                    name=name,
+                    type=var.type,
+                    shape=var.shape,
+                    dtype=var.dtype,
+                    lod_level=var.lod_level,
+                )
+        carried.difference_update(op.output_arg_names)
 
 
 def _infer(block: Block, op: Operator) -> None:

@@ -214,7 +214,11 @@ def sequence_enumerate(
 ) -> Variable:
     """Each id with the `win_size - 1` ids that follow it."""
     inputs = {"X": checked(input, "sequence_enumerate", "input")}
-    attrs = {"win_size": win_size, "pad_value": pad_value}
+    attrs = {
+        "win_size": win_size,
+        "pad_value": pad_value,
+        "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True,
+    }
     return append("sequence_enumerate", inputs, attrs, name=name, stop_gradient=True)
 
 

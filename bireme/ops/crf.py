@@ -306,8 +306,9 @@ def chunk_eval(
         found, right = (v.reshape(kept.shape)[kept] for v in (found, right))
     else:
         offsets = offsets_of(Inference_lod, "chunk_eval", 0)
+    excluded = excluded_chunk_types or ()
     spans = [
-        _chunks(v.reshape(-1), offsets, chunk_scheme, num_chunk_types).spans(excluded_chunk_types or ())
+        _chunks(v.reshape(-1), offsets, chunk_scheme, num_chunk_types).spans(excluded)
         for v in (found, right)
     ]
     guessed, true, correct = len(spans[0]), len(spans[1]), len(spans[0] & spans[1])

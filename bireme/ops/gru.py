@@ -20,6 +20,7 @@ from .packing import (
     unpacked,
 )
 from .segments import lod_of
+from .shapes import flat_gradients
 from .table import GradOp, Infer, op
 
 
@@ -139,7 +140,7 @@ def gru(
     return unpacked(xp, hidden, run.rows), gates, kept, hidden
 
 
-@op("gru_grad", lod=lod_of("Input@GRAD", "Input"))
+@op("gru_grad", infer=flat_gradients, lod=lod_of("Input@GRAD", "Input"))
 def gru_grad(
     xp: Array,
     Input: Array,

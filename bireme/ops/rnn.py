@@ -11,6 +11,7 @@ from bireme.runtime.arrays import Array
 
 from .packing import Activation, activation, initial, initial_gradient, packed, previous, unpacked
 from .segments import lod_of
+from .shapes import flat_gradients
 from .table import GradOp, Infer, OpSpec, op
 
 
@@ -192,7 +193,7 @@ def _like_forward(ctx: Infer) -> None:
     for slot in ctx.op.outputs:
         origin = ctx.input(slot.removesuffix("@GRAD"))
         if origin is not None:
-            ctx.set(slot, like=origin)
+            ctx.set(slot, like=origin, lod_level=0)
 
 
 @op(
@@ -320,7 +321,7 @@ def lstmp(
     return unpacked(xp, outs, back), unpacked(xp, cells, back), gates, cell_acts, hidden
 
 
-@op("lstmp_grad", lod=lod_of("Input@GRAD", "Projection"))
+@op("lstmp_grad", infer=flat_gradients, lod=lod_of("Input@GRAD", "Projection"))
 def lstmp_grad(
     xp: Array,
     H0: Array,

@@ -23,7 +23,7 @@ from .segments import (
     segment_sum,
     unpad,
 )
-from .shapes import same_as
+from .shapes import flat_gradients, same_as
 from .table import GradOp, Infer, OpSpec, op
 
 
@@ -52,7 +52,7 @@ def sequence_expand(xp: Array, X: Array, X_lod: Any, Y_lod: Any, ref_level: int)
     return WithLoD(*picked(xp, X, X_lod[:1], _repeats(X, X_lod, Y_lod, ref_level)))
 
 
-@op("sequence_expand_grad")
+@op("sequence_expand_grad", infer=flat_gradients)
 def sequence_expand_grad(
     xp: Array, X: Array, X_lod: Any, Y_lod: Any, dOut: Array, ref_level: int
 ) -> Array:
@@ -174,7 +174,7 @@ def sequence_concat(xp: Array, X: list[Array], X_lod: list[Any]) -> WithLoD:
     return WithLoD(out, (offsets,))
 
 
-@op("sequence_concat_grad")
+@op("sequence_concat_grad", infer=flat_gradients)
 def sequence_concat_grad(xp: Array, X: list[Array], X_lod: list[Any], dOut: Array) -> list[Any]:
     rows, _ = _joined_rows(X_lod)
     grads = (dOut[xp.asarray(own)] for own in rows)
@@ -227,7 +227,7 @@ def sequence_slice(xp: Array, X: Array, X_lod: Any, Offset: Array, Length: Array
     return WithLoD(X[xp.asarray(rows)], (offsets,))
 
 
-@op("sequence_slice_grad", lod="X")
+@op("sequence_slice_grad", infer=flat_gradients, lod="X")
 def sequence_slice_grad(
     xp: Array, X: Array, X_lod: Any, Offset: Array, Length: Array, dOut: Array
 ) -> Array:

@@ -14,7 +14,7 @@ from .segments import (
     offsets_of,
     owners,
 )
-from .shapes import same_as
+from .shapes import flat_gradients, same_as
 from .table import GradOp, Infer, op
 
 
@@ -68,7 +68,7 @@ def sequence_scatter(xp: Array, X: Array, Ids: Array, Ids_lod: Any, Updates: Arr
     return out
 
 
-@op("sequence_scatter_grad")
+@op("sequence_scatter_grad", infer=flat_gradients)
 def sequence_scatter_grad(
     xp: Array, Ids: Array, Ids_lod: Any, Updates: Array, dOut: Array
 ) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bireme.errors import InvalidArgument
-from bireme.ir import Block, Operator, VarType
+from bireme.ir import Block, Operator
 from bireme.runtime.arrays import Array
 from bireme.runtime.values import WithLoD
 
@@ -17,7 +17,7 @@ from .segments import (
     padded_index,
     segment_sum,
 )
-from .shapes import same_as
+from .shapes import flat_gradients, same_as
 from .table import GradOp, Infer, OpSpec, op
 
 
@@ -38,7 +38,7 @@ def _pooled(ctx: Infer) -> None:
     x = ctx.x("X")
     ctx.set("Out", (-1, *x.shape[1:]), like=x, lod_level=max(x.lod_level - 1, 0))
     if ctx.attr("pooltype") == "MAX":
-        ctx.set("MaxIndex", (-1, *x.shape[1:]), VarType.INT32, lod_level=0)
+        ctx.set("MaxIndex", (-1, *x.shape[1:]), lod_level=0)
 
 
 @op(
@@ -132,7 +132,7 @@ def sequence_softmax(xp: Array, X: Array, X_lod: Any) -> Array:
     return out
 
 
-@op("sequence_softmax_grad")
+@op("sequence_softmax_grad", infer=flat_gradients)
 def sequence_softmax_grad(xp: Array, Out: Array, Out_lod: Any, dOut: Array) -> Array:
     offsets = offsets_of(Out_lod, "sequence_softmax_grad")
     inner = segment_sum(xp, Out * dOut, offsets)[xp.asarray(owners(offsets))]
