@@ -63,6 +63,7 @@ TABLE: tuple[Flag, ...] = (
     Flag(
         "rpc_prefetch_thread_num", 12, "written into listen_and_serv; lookups hold no thread here"
     ),
+    Flag("rpc_shared_memory", True, "payloads between processes of one host bypass the socket"),
     Flag("rpc_retry_bind_port", 3, "how often a server tries to take its port"),
     Flag("rpc_disable_reuse_port", False, "a server never shares its port, whatever this says"),
     Flag("worker_update_interval_secs", 900, "non-sync servers: silence allowed to one trainer"),

@@ -18,9 +18,11 @@ from bireme import errors
 from bireme.rpc import messages as m
 from bireme.rpc.codec import Decoder, Received, decode, encode
 from bireme.rpc.refusals import refusal
+from bireme.rpc.shared import Attached
 
 from . import events as e
 from .core import Core
+from .publications import Publications
 from .updates import Updates
 
 __all__ = ["Service", "refused"]
@@ -76,7 +78,9 @@ class Service:
         self._tickets = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._readers: dict[int, Reader] = {}
-        self._published: dict[tuple[str, ...], asyncio.Future[list[bytes]]] = {}
+        self._published = Publications(updates, self._work)
+        self._attached = Attached()
+        self._sharing: set[tuple[int, int]] = set()  # trainers that map our memory, and we theirs
         self._incarnation = time.time_ns()
         self._end: asyncio.Future[e.Failure | None] | None = None
         self.error: BaseException | None = None  # what an update raised
@@ -109,15 +113,41 @@ class Service:
         """Answer one small request."""
         try:
             said = decode([request]).message
+            if isinstance(said, m.Hello):
+                return await self._welcome(said)
+            if isinstance(said, m.Complete):
+                self._published.left(said.trainer)
             return b"".join(await self._frame(await self.ask(lambda t: control(t, said))))
         except errors.BiremeError as error:
             return encode(refusal(error))[0]
+
+    async def _welcome(self, said: m.Hello) -> bytes:
+        answer = await self.ask(lambda ticket: control(ticket, said))
+        if isinstance(answer, e.Failure):
+            return encode(refused(answer))[0]
+        if said.segment and self._can_map(said.segment):
+            self._sharing.add((said.trainer, said.incarnation))
+        welcome = m.Welcome(
+            mode=answer.mode,
+            trainers=answer.trainers,
+            incarnation=self._incarnation,
+            shared=(said.trainer, said.incarnation) in self._sharing,
+        )
+        return encode(welcome)[0]
+
+    def _can_map(self, segment: str) -> bool:
+        """Whether the trainer lives on this host, in sight."""
+        try:
+            self._attached(segment)
+        except errors.FormatError:
+            return False
+        return True
 
     async def exchange(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Hear a trainer's frames as they come; answer those that ask for it, and any refusal at
         once.
         """
-        decoder = Decoder(self._updates.offer)
+        decoder = Decoder(self._updates.check, self._attached)
         unanswered: list[asyncio.Future[Any]] = []
         try:
             async for piece in pieces:
@@ -138,11 +168,13 @@ class Service:
         if not isinstance(said, m.Numbered):
             raise errors.ProtocolError(f"{type(said).__name__} has no place in an exchange")
         call = e.Call(said.trainer, said.incarnation, said.sequence)
+        self._published.heard(call)
+        shared = call[:2] in self._sharing
         reader: Reader | None = None
         if isinstance(said, m.Lookup):
-            reader = partial(self._work, self._updates.look_up, received.values)
+            reader = partial(self._published.rows, received.values, call=call, shared=shared)
         elif isinstance(said, m.Pull):
-            reader = self._publish
+            reader = partial(self._publish, call=call, shared=shared)
 
         def event(ticket: int) -> e.Event:
             if isinstance(said, m.Push):
@@ -179,10 +211,6 @@ class Service:
 
     def _message(self, answer: e.Answer) -> m.Message:
         match answer:
-            case e.Welcome():
-                return m.Welcome(
-                    mode=answer.mode, trainers=answer.trainers, incarnation=self._incarnation
-                )
             case e.Failure():
                 return refused(answer)
             case e.Send():
@@ -200,7 +228,7 @@ class Service:
                 case e.Reply():
                     self._answer(instruction)
                 case e.Apply():
-                    self._published.clear()
+                    self._published.outdated()
                     self._work(self._updates.apply, instruction).add_done_callback(
                         lambda done, number=instruction.number: self._applied(done, number)  # type: ignore[misc]
                     )
@@ -222,13 +250,8 @@ class Service:
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
-    def _publish(self, send: e.Send) -> Any:
-        """The frame of these variables, written once for all who ask between two updates."""
-        if not send.names:
-            return send
-        if send.names not in self._published:
-            self._published[send.names] = self._work(self._updates.publish, send)
-        return self._published[send.names]
+    def _publish(self, send: e.Send, call: e.Call, shared: bool) -> Any:
+        return self._published.variables(send, call, shared) if send.names else send
 
     def read(self, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
         """Something to be read by the worker, in its turn."""

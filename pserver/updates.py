@@ -14,7 +14,7 @@ import numpy as np
 from bireme.errors import ProtocolError, UnknownName
 from bireme.ir import Program, VarType
 from bireme.rpc import messages as m
-from bireme.rpc.codec import Value, encode
+from bireme.rpc.codec import Take, Value, encode
 from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.scope import Scope
 from bireme.runtime.values import LoDTensor, SelectedRows
@@ -45,15 +45,14 @@ class Updates:
         self._backups = [n for n in variables if ".trainer_" in n and n.endswith("_bak")]
 
     # -- payloads, from the event loop -----------------------------------------------------
-    def offer(self, message: m.Message, tensor: m.Tensor) -> Array:
-        """An array for an arriving tensor.
+    def check(self, message: m.Message, tensor: m.Tensor) -> None:
+        """Look at an announced tensor before there is memory for it.
 
         Raises:
             ProtocolError: a gradient does not look as this server's program says.
         """
         if isinstance(message, m.Push):
             self._check(tensor)
-        return np.empty(tensor.shape, tensor.dtype)
 
     def _check(self, tensor: m.Tensor) -> None:
         var = self._program.global_block().vars.get(self._settings.bound(tensor.name))
@@ -129,15 +128,15 @@ class Updates:
                 cell.put(np.array(self.value(name.rpartition(".trainer_")[0])))
 
     # -- reading, from the worker ----------------------------------------------------------
-    def publish(self, send: Send) -> list[bytes]:
+    def publish(self, send: Send, take: Take | None = None) -> list[bytes]:
         """The frame that carries these variables; written once, sent to everybody who asks."""
         values = {name: self.value(name) for name in send.names}
-        return encode(m.Values(version=send.version), values)
+        return encode(m.Values(version=send.version), values, take)
 
-    def look_up(self, asked: dict[str, Value], send: Send) -> list[bytes]:
+    def look_up(self, asked: dict[str, Value], send: Send, take: Take | None = None) -> list[bytes]:
         """The frame with the rows of tables, table -> ids."""
         values = {table: self.rows(table, ids) for table, ids in asked.items()}
-        return encode(m.Values(version=send.version), values)
+        return encode(m.Values(version=send.version), values, take)
 
     def rows(self, table: str, ids: Array) -> Array:
         """Rows of a table, in the order of `ids`."""

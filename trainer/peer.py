@@ -6,6 +6,7 @@ under the same numbers: the server knows which of it has taken effect. The file 
 time, no programs.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -13,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from bireme import flags
 from bireme.errors import BiremeError, DeadlineExceeded, PeerLost, ProtocolError
 from bireme.rpc import messages as m
 from bireme.rpc.codec import Decoder, Received, Value, decode, encode
 from bireme.rpc.liveness import Times
 from bireme.rpc.refusals import raised
+from bireme.rpc.shared import Attached, Outbox
 from bireme.rpc.wire import Exchange, Unreachable, Wire
 from bireme.runtime.values import LoDTensor, SelectedRows
 
@@ -54,6 +57,10 @@ class Peer:
         self._small: dict[str, Value] = {}
         self._small_size = 0
         self._stream: Exchange | None = None
+        self._outbox: Outbox | None = None
+        self._attached = Attached()
+        self._settles = False  # whether the exchange's answer means that its pushes were used
+        self._rows = False  # whether it brings rows of tables
 
     @property
     def name(self) -> str:
@@ -93,9 +100,13 @@ class Peer:
                 time.sleep(PAUSE)
 
     def _hello(self, timeout: float, wait: bool) -> None:
-        answer = self.say(
-            m.Hello(trainer=self._trainer, incarnation=self._incarnation), timeout, wait
+        offer = self._outbox or _outbox()
+        hello = m.Hello(
+            trainer=self._trainer,
+            incarnation=self._incarnation,
+            segment=offer.name if offer else "",
         )
+        answer = self.say(hello, timeout, wait)
         if not isinstance(answer, m.Welcome):
             raise ProtocolError(
                 f"{self.name} answered hello with {type(answer).__name__}", peer=self.name
@@ -108,6 +119,7 @@ class Peer:
                 hint="restart the whole job, from a checkpoint if there is one",
             )
         self._server, self.mode = answer.incarnation, answer.mode
+        self._outbox = offer if answer.shared else None
 
     def say(self, message: m.Message, timeout: float, wait: bool = False) -> m.Message:
         """One small request; a refusal is raised."""
@@ -145,12 +157,14 @@ class Peer:
         """Ask for variables; `result` brings them."""
         self._step = step
         self._flush()
+        self._settles, self._rows = gated, False
         self._add(m.Pull(**self._number(answer=True), names=names, gated=gated))
         self._end()
 
     def look_up(self, step: int, ids: Mapping[str, Value]) -> None:
         """Ask for rows of tables; `result` brings them."""
         self._step = step
+        self._settles, self._rows = False, True
         self._add(m.Lookup(**self._number(answer=True)), ids)
         self._end()
 
@@ -165,7 +179,7 @@ class Peer:
         }
 
     def _add(self, message: m.Message, values: Mapping[str, Value] | None = None) -> None:
-        pieces = encode(message, values)
+        pieces = encode(message, values, self._outbox.take if self._outbox else None)
         self._frames.append(pieces)
         if self._stream is None:
             self._stream = self.wire.exchange(self._times.deadline)
@@ -189,7 +203,11 @@ class Peer:
             self._frames, self._stream = [], None
         if isinstance(received.message, m.Refused):
             raise raised(received.message)
-        return received.values
+        if self._settles and self._outbox is not None:
+            self._outbox.clear()
+        if received.message.place is None or self._rows:
+            return received.values  # rows of tables are used before the next call
+        return {name: _copied(value) for name, value in received.values.items()}
 
     def _persist(self) -> Received:
         """Read the answer, over as many connections as it takes."""
@@ -226,7 +244,7 @@ class Peer:
 
     def _read(self) -> Received:
         assert self._stream is not None
-        decoder = Decoder()
+        decoder = Decoder(attach=self._attached)
         while (piece := self._stream.read()) is not None:
             received = decoder.feed(piece)
             if received is not None:
@@ -248,6 +266,13 @@ class Peer:
             stream.cancel()
 
 
+def _outbox() -> Outbox | None:
+    """Shared memory to offer, unless it is switched off or this system has none."""
+    if not flags.get("rpc_shared_memory") or not hasattr(os, "memfd_create"):
+        return None
+    return Outbox()
+
+
 def _size(value: Value) -> int:
     if isinstance(value, SelectedRows):
         return int(value.value.nbytes)
@@ -255,7 +280,7 @@ def _size(value: Value) -> int:
 
 
 def _copied(value: Value) -> Value:
-    """A small value of our own: the executor may reuse the memory of what it handed over."""
+    """A value in memory of our own: others may use again what they handed over."""
     if isinstance(value, SelectedRows):
         return SelectedRows(np.array(value.rows), np.array(value.value), value.height)
     if isinstance(value, LoDTensor):

@@ -24,11 +24,13 @@ from bireme.runtime.arrays import Array
 from bireme.runtime.values import LoDTensor, SelectedRows, is_valid_lod
 
 from . import messages as m
+from .shared import ALIGN, Place, aligned
 
-__all__ = ["PIECE", "Decoder", "Received", "Value", "decode", "encode"]
+__all__ = ["PIECE", "Decoder", "Received", "Take", "Value", "decode", "encode"]
 
 PIECE = 1 << 20
 LARGEST = 1 << 40  # bytes of one frame
+WORTH_SHARING = 64 << 10
 Value: TypeAlias = Any  # an array, LoDTensor or SelectedRows
 Said: TypeAlias = (
     m.Push | m.Barrier | m.Pull | m.Lookup | m.Hello | m.Heartbeat | m.Complete | m.Abort |
@@ -46,18 +48,37 @@ _decode_header = msgspec.msgpack.Decoder(Said).decode
 
 
 # -- out ---------------------------------------------------------------------------------------
-def encode(message: m.Message, values: Mapping[str, Value] | None = None) -> list[bytes]:
-    """The frame of `message` with `values` as its payload; every array is copied once, here."""
+Take = Callable[[int], tuple[Place, Array]]  # room in shared memory
+
+
+def encode(
+    message: m.Message, values: Mapping[str, Value] | None = None, take: Take | None = None
+) -> list[bytes]:
+    """The frame of `message` with `values` as its payload; every array is copied once, here.
+
+    With `take`, a payload of some size goes into shared memory and the frame only names its place.
+    """
     if not values:
         return [_head(message)]
-    tensors = []
-    sections: list[memoryview] = []
+    tensors, arrays = [], []
     for name, value in values.items():
-        tensor, arrays = _describe(name, value)
+        tensor, parts = _describe(name, value)
         tensors.append(tensor)
-        sections += [_raw(array) for array in arrays if array.size]
-    head = _head(msgspec.structs.replace(message, tensors=tuple(tensors)))
-    return list(_pieces(memoryview(head), sections))
+        arrays += [array for array in parts if array.size]
+    message = msgspec.structs.replace(message, tensors=tuple(tensors))
+    if take is not None and sum(array.nbytes for array in arrays) >= WORTH_SHARING:
+        return [_head(msgspec.structs.replace(message, place=_put(arrays, take)))]
+    return list(_pieces(memoryview(_head(message)), [_raw(array) for array in arrays]))
+
+
+def _put(arrays: list[Array], take: Take) -> Place:
+    """Copy arrays into shared memory, each at an aligned distance."""
+    place, room = take(sum(aligned(array.nbytes) for array in arrays))
+    at = 0
+    for array in arrays:
+        room[at : at + array.nbytes] = array.reshape(-1).view(np.uint8)
+        at += aligned(array.nbytes)
+    return place
 
 
 def _head(message: m.Message) -> bytes:
@@ -114,22 +135,23 @@ class Received:
     size: int = 0
 
 
-Allocate = Callable[[m.Message, m.Tensor], Array]
-
-
-def _fresh(message: m.Message, tensor: m.Tensor) -> Array:
-    return np.empty(tensor.shape, tensor.dtype)
+Check = Callable[[m.Message, m.Tensor], None]
+Attach = Callable[[str], Array]
+Room = Callable[[tuple[int, ...], str], Array]
 
 
 class Decoder:
-    """Puts frames together from pieces; `allocate` may offer the array that a tensor is copied
-    into.
+    """Puts frames together from pieces. `check` may refuse a tensor before there is memory for it;
+    `attach` opens shared memory, and what lies there is not copied.
 
     After a FormatError the stream has no known boundary any more: close it.
     """
 
-    def __init__(self, allocate: Allocate = _fresh, largest: int = LARGEST) -> None:
-        self._allocate = allocate
+    def __init__(
+        self, check: Check | None = None, attach: Attach | None = None, largest: int = LARGEST
+    ) -> None:
+        self._check = check
+        self._attach = attach
         self._largest = largest
         self._message: Said | None = None
         self._values: dict[str, Value] = {}
@@ -160,29 +182,43 @@ class Decoder:
     def _begin(self, piece: bytes) -> int:
         message, start = _read_head(piece)
         self._size = _check_sizes(message.tensors, self._largest)
-        if len(piece) - start > self._size:
-            raise FormatError(
-                f"{len(piece) - start - self._size} bytes after the frame", offset=start
-            )
-        self._values, self._targets, self._filled = {}, [], 0
-        for tensor in message.tensors:
-            self._values[tensor.name] = self._place(message, tensor)
+        for tensor in message.tensors if self._check is not None else ():
+            self._check(message, tensor)  # type: ignore[misc]  # is not None
+        self._targets, self._filled = [], 0
+        room = self._fresh if message.place is None else self._window(message)
+        self._values = {tensor.name: _value(tensor, room) for tensor in message.tensors}
         self._targets.reverse()
         self._message = message
         return start
 
-    def _place(self, message: m.Message, tensor: m.Tensor) -> Value:
+    def _fresh(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """An array that the next pieces fill."""
         try:
-            array = self._allocate(message, tensor)
-            rows = np.empty(max(tensor.rows, 0), np.int64)
+            array = np.empty(shape, dtype)
         except MemoryError:
-            raise FormatError(f"no memory for shape {tensor.shape}", tensor=tensor.name) from None
-        self._targets += [a.reshape(-1).view(np.uint8) for a in (rows, array) if a.size]
-        if tensor.rows >= 0:
-            return SelectedRows(rows, array, tensor.height)
-        if tensor.lod:
-            return LoDTensor(array, tuple(np.array(level, np.int64) for level in tensor.lod))
+            raise FormatError(f"no memory for {dtype}{list(shape)}") from None
+        if array.size:
+            self._targets.append(array.reshape(-1).view(np.uint8))
         return array
+
+    def _window(self, message: Said) -> Room:
+        """Arrays where the sender has put them."""
+        assert message.place is not None
+        name, at = message.place
+        if self._attach is None:
+            raise FormatError("a payload in shared memory, which this side has not agreed to")
+        source = self._attach(name)
+
+        def room(shape: tuple[int, ...], dtype: str) -> Array:
+            nonlocal at
+            size = math.prod(shape) * np.dtype(dtype).itemsize
+            if at < 0 or at % ALIGN or at + size > len(source):
+                raise FormatError(f"the place {message.place} lies outside", offset=at)
+            array = source[at : at + size].view(dtype).reshape(shape)
+            at += aligned(size)
+            return array
+
+        return room
 
     def _fill(self, piece: bytes, start: int) -> None:
         source = np.frombuffer(piece, np.uint8)
@@ -197,6 +233,16 @@ class Decoder:
                 self._filled = 0
         if start < len(piece):
             raise FormatError(f"{len(piece) - start} bytes after the frame", offset=start)
+
+
+def _value(tensor: m.Tensor, room: Room) -> Value:
+    if tensor.rows >= 0:
+        rows = room((tensor.rows,), "int64")
+        return SelectedRows(rows, room(tensor.shape, tensor.dtype), tensor.height)
+    array = room(tensor.shape, tensor.dtype)
+    if tensor.lod:
+        return LoDTensor(array, tuple(np.array(level, np.int64) for level in tensor.lod))
+    return array
 
 
 def _read_head(piece: bytes) -> tuple[Said, int]:

@@ -40,9 +40,10 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
-    """Anything said; `tensors` announces the payload."""
+    """Anything said; `tensors` announces the payload, `place` says where it lies if not behind."""
 
     tensors: tuple[Tensor, ...] = ()
+    place: tuple[str, int] | None = None  # name of a shared segment, first byte
 
 
 class Numbered(Message, frozen=True, array_like=True, tag=True, kw_only=True):
@@ -77,11 +78,12 @@ class Lookup(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
 
 
 class Hello(Message, frozen=True, array_like=True, tag=True, kw_only=True):
-    """A trainer introduces itself; `beats` promises heartbeats."""
+    """A trainer introduces itself; `beats` promises heartbeats, `segment` offers shared memory."""
 
     trainer: int
     incarnation: int
     beats: bool = True
+    segment: str = ""
 
 
 class Heartbeat(Message, frozen=True, array_like=True, tag=True, kw_only=True):
@@ -114,6 +116,7 @@ class Welcome(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     mode: int
     trainers: int
     incarnation: int
+    shared: bool = False  # both can map the same memory
 
 
 class Accepted(Message, frozen=True, array_like=True, tag=True, kw_only=True):
