@@ -38,8 +38,11 @@ def check_op(op: str, kind: str) -> None:
         raise InvalidArgument("reduction 'avg' needs floating point", hint="use sum and divide")
 
 
-def fold(op: str, inputs: Sequence[Array], out: Array) -> None:
-    """out = inputs[0] op inputs[1] op ..., in that order; `out` may be one of the inputs."""
+def fold(op: str, inputs: Sequence[Array], out: Array, copy: Array | None = None) -> None:
+    """out = inputs[0] op inputs[1] op ..., in that order; `out` may be one of the inputs.
+
+    `copy` is a second place for the result, filled while a block of it is in the cache.
+    """
     if len(inputs) == 1:
         if out is not inputs[0]:
             out[...] = inputs[0]
@@ -49,6 +52,8 @@ def fold(op: str, inputs: Sequence[Array], out: Array) -> None:
     for begin in range(0, out.size, step):
         cut = slice(begin, begin + step)
         _fold_block(REDUCTIONS[op], [each[cut] for each in inputs], out[cut], scratch)
+        if copy is not None:
+            copy[cut] = out[cut]
 
 
 def _fold_block(

@@ -21,7 +21,7 @@ from .reduction import fold
 
 __all__ = ["SharedPlane", "recv_region", "send_region", "share_region"]
 
-_SLOT = 2 << 20  # bytes of one window
+_SLOT = 4 << 20  # bytes of one window
 _SLOTS = 4  # three stages, and the first of the next call
 _HEAD = 4096  # the counter of meetings stands before the slots
 _REGION = _HEAD + _SLOT * _SLOTS
@@ -141,8 +141,8 @@ class SharedPlane:
             part = self._part(self._rank, window.size)
             inputs = [self._slot(r, slot, flat.dtype)[part] for r in range(self._size)]
             inputs[self._rank] = window[part]
-            fold(op, inputs, window[part])
-            self._slot(self._rank, slot, flat.dtype)[part] = window[part]
+            result = self._slot(self._rank, slot, flat.dtype)[part]
+            fold(op, inputs, window[part], copy=result)
 
         def take(slot: int, where: Range) -> None:
             window = flat[slice(*where)]
