@@ -528,3 +528,6 @@ add(
     ),
 )
 add("print_back", lambda f: f.layers.mean(f.layers.Print(x(f), message="m", print_phase="both")))
+add("randint", lambda f: f.layers.randint(2, 5, [3, 4], dtype="int32"))
+add("randint_low", lambda f: f.layers.randint(5))
+add("randperm", lambda f: f.layers.randperm(6))
