@@ -36,7 +36,7 @@ _NAMES: dict[str, str] = {
 
 _MODULES = (
     "backward clip collective core dataset distributed errors flags fleet initializer io ir "
-    "layers metrics ops optimizer param_attr passes profiler pserver reader regularizer "
+    "layers metrics nets ops optimizer param_attr passes profiler pserver reader regularizer "
     "rpc runtime trainer transpiler"
 ).split()
 

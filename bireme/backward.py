@@ -144,7 +144,7 @@ def operators_between(
         reached = set(inputs)
         forward = []
         for op in path:
-            if reached.intersection(op.input_arg_names):
+            if reached.intersection(op.input_arg_names) and _carries_gradient(block, op, stopped):
                 forward.append(op)
                 reached.update(n for n in op.output_arg_names if n not in stopped)
         path = forward

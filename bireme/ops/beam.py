@@ -14,7 +14,7 @@ from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.values import LoDTensor, LoDTensorArray, WithLoD
 
 from .segments import from_lengths, owners
-from .table import Infer, op
+from .table import Infer, no_gradient, op
 
 
 def _selected_shapes(ctx: Infer) -> None:
@@ -60,6 +60,7 @@ def _best(found: _Candidates, source: Array, beam_size: int) -> _Candidates:
 @op(
     "beam_search",
     infer=_selected_shapes,
+    grad=no_gradient,
     returns="selected_ids selected_scores parent_idx",
     lod=None,
 )
@@ -161,6 +162,7 @@ def _decoded_shapes(ctx: Infer) -> None:
 @op(
     "beam_search_decode",
     infer=_decoded_shapes,
+    grad=no_gradient,
     returns="SentenceIds SentenceScores",
     lod=None,
 )

@@ -101,17 +101,12 @@ def _joined_shape(ctx: Infer) -> None:
     elif shape:
         shape[axis] = -1
     ctx.set("Out", shape, like=x, type=VarType.LOD_TENSOR)
-    ctx.set("OutIndex", (-1,), VarType.INT32)
+    ctx.set("OutIndex", dtype=VarType.INT32)
 
 
 def _joined_gradient(operator: Operator, block: Block) -> list[OpSpec]:
     x = operator.input("X")
-    inputs = {
-        "X": x,
-        "OutIndex": operator.output("OutIndex"),
-        "Out": operator.output("Out"),
-        "Out@GRAD": _grads(operator.output("Out")),
-    }
+    inputs = {"X": x, "Out@GRAD": _grads(operator.output("Out"))}
     return [OpSpec("tensor_array_to_tensor_grad", inputs, {"X@GRAD": _grads(x)}, operator.attrs)]
 
 
@@ -138,14 +133,15 @@ def _array_gradient_like(ctx: Infer) -> None:
 @op(
     "tensor_array_to_tensor_grad",
     infer=_array_gradient_like,
-    ins={"X": "", "OutIndex": "", "Out": "", "Out@GRAD": ""},
+    ins={"X": "", "Out@GRAD": ""},
     outs={"X@GRAD": ""},
     attrs={"axis": 0, "use_stack": False},
     lod=None,
 )
 def tensor_array_to_tensor_grad(
-    xp: Array, X: LoDTensorArray, OutIndex: Array, dOut: Array, axis: int, use_stack: bool
+    xp: Array, X: LoDTensorArray, dOut: Array, axis: int, use_stack: bool
 ) -> LoDTensorArray:
-    ends = np.cumsum(to_host(OutIndex))[:-1].tolist()
+    sizes = [1 if use_stack else _plain(part).shape[axis] for part in X]
+    ends = np.cumsum(sizes)[:-1].tolist()
     parts = xp.split(dOut, ends, axis)
     return LoDTensorArray(part.squeeze(axis) if use_stack else part for part in parts)

@@ -1,6 +1,6 @@
 """Which program every small use of a layer makes: run by the tests, and once on Fluid 1.8.5.
 
-    python tests/layers/record.py paddle.fluid OUT.json.gz
+    python tests/layers/record.py paddle.fluid OUT.json.gz [USES.py]
 
 (On CPython 3.7 or 3.8 with paddlepaddle 1.8.5.)
 
@@ -14,6 +14,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+USES = os.path.join(HERE, "uses.py")
 
 
 def flat(value):
@@ -51,9 +52,9 @@ def gradients(fluid, dump, main, outs):
     return [v.name for v in found if v is not None]
 
 
-def main(module, path):
+def main(module, path, table=USES):
     sys.path.insert(0, os.path.join(os.path.dirname(HERE), "oracle"))
-    sys.path.insert(0, HERE)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(table)))
     dump, uses = importlib.import_module("dump"), importlib.import_module("uses")
     fluid = importlib.import_module(module)
     found = {name: record(fluid, dump, build) for name, build in uses.USES.items()}
