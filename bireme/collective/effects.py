@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.errors import ProgramError
+from bireme.errors import PeerError, ProgramError
 from bireme.ir import Operator
 from bireme.runtime.arrays import Array, namespace, namespace_of, to_device, to_host
 from bireme.runtime.context import EffectContext, Env
@@ -31,10 +31,21 @@ def provider(ops: list[Operator], context: EffectContext) -> Action:
     actions = [_ACTIONS[op.type](op, context) for op in ops]
 
     def act(env: Env) -> None:
-        for action in actions:
-            action(env)
+        try:
+            for action in actions:
+                action(env)
+        except PeerError as error:
+            _note_step(error, env.context.clock.step)
+            raise
 
     return act
+
+
+def _note_step(error: PeerError, step: int) -> None:
+    """An error between ranks also says at which run of the program it came."""
+    if error.step is None:
+        error.step = step
+        error.where = ", ".join(part for part in (error.where, f"step {step}") if part)
 
 
 # -- meeting -------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Ranks as processes: killed, frozen, failing and leaving. The others always end, and say why."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,22 +15,33 @@ import pytest
 pytestmark = pytest.mark.wire
 
 SCRIPT = Path(__file__).with_name("rank_script.py")
+TRAINER = Path(__file__).with_name("trainer_script.py")
 HEARTBEAT = 2.0
 
 
 @contextmanager
 def ranks(size: int, port: int, payload: str, mode: str) -> Iterator[list[subprocess.Popen[str]]]:
-    def start(rank: int) -> subprocess.Popen[str]:
-        words = [rank, size, port, payload, HEARTBEAT, mode]
-        return subprocess.Popen(
-            [sys.executable, str(SCRIPT), *map(str, words)],
+    words = [[rank, size, port, payload, HEARTBEAT, mode] for rank in range(size)]
+    with started(SCRIPT, words) as processes:
+        yield processes
+
+
+@contextmanager
+def started(
+    script: Path, arguments: Sequence[Sequence[object]]
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """A process per list of arguments, once all say that they run; killed at the end."""
+    flags = {"OMP_NUM_THREADS": "1", "FLAGS_heartbeat_seconds": str(HEARTBEAT)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **flags},
         )
-
-    processes = [start(rank) for rank in range(size)]
+        for words in arguments
+    ]
     try:
         for process in processes:
             assert process.stdout is not None
@@ -82,3 +94,16 @@ def test_a_rank_that_raises_tells_the_others_what(free_port):
 def test_ranks_that_are_done_leave_at_once(free_port):
     with ranks(3, free_port(), "auto", "leave") as processes:
         assert [ending(process, 5) for process in processes] == [(0, "")] * 3
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_trainer_is_named_with_the_step(free_port, victim):
+    endpoints = ",".join(f"127.0.0.1:{free_port()}" for _ in range(3))
+    with started(TRAINER, [[rank, endpoints] for rank in range(3)]) as processes:
+        processes[victim].send_signal(signal.SIGKILL)
+        for rank, process in enumerate(processes):
+            if rank != victim:
+                code, errors = ending(process, HEARTBEAT + 5)
+                assert code == 1
+                assert f"rank {victim} of 3 is lost" in errors
+                assert re.search(rf"rank {victim}, step \d+", errors)

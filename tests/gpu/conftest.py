@@ -1,0 +1,5 @@
+"""Ports for tests that listen."""
+
+from ..support.ports import free_port
+
+__all__ = ["free_port"]
