@@ -89,6 +89,11 @@ def ranks_of(
             "trainers=",
             "name two endpoints or more, or train without transpiling",
         )
+    _check_seat(trainer_id, current, endpoints)
+    return Ranks(trainer_id, endpoints, config.nccl_comm_num)
+
+
+def _check_seat(trainer_id: int, current: str, endpoints: tuple[str, ...]) -> None:
     if isinstance(trainer_id, bool) or not isinstance(trainer_id, int) or trainer_id < 0:
         raise _refuse(ValueError, f"{trainer_id!r} is no trainer", "trainer_id=", "count from 0")
     if current not in endpoints:
@@ -105,7 +110,6 @@ def ranks_of(
             "current_endpoint=",
             f"trainer {endpoints.index(current)} is: the order of `trainers` gives the numbers",
         )
-    return Ranks(trainer_id, endpoints, config.nccl_comm_num)
 
 
 def inter_ranks(ranks: Ranks, config: DistributeTranspilerConfig) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bireme.ir import Program
+from bireme.ir import Program, verify
 
 from .cluster import ranks_of
 from .config import DistributeTranspilerConfig
@@ -53,6 +53,7 @@ class Collective:
         ):
             made._origin_program = program.clone()
             made._trainer_id = rank
+            verify(made, after=self.mode)
             program.take(made)
 
     def startup(self, program: Program, ranks: Ranks) -> Program:

@@ -15,7 +15,7 @@ from .config import COLLECTIVE_MODES, DistributeTranspilerConfig
 from .drawing import draw_plan
 from .explain import explain_ranks, explain_split
 from .overview import VarsDistributed, VarStruct, placement_map
-from .plan import Plan, make_plan
+from .plan import Cluster, Plan, make_plan
 from .survey import Survey, survey
 from .to_collective import Ranks, to_nccl2, to_nccl2_startup
 from .to_server import to_server
@@ -63,14 +63,17 @@ class DistributeTranspiler:
         if self.config.mode != "pserver":
             self._without_servers(trainer_id, trainers, startup, current_endpoint)
             return
+        sync = self.config.agreed_sync(sync_mode)
+        cluster = servers_and_trainers(trainer_id, pservers, trainers, current_endpoint)
+        self._with_servers(cluster, sync, startup)
+
+    def _with_servers(self, cluster: Cluster, sync: bool, startup: Program) -> None:
         if self._main._is_distributed:
             raise ProgramError(
                 "the program is split already",
                 where="DistributeTranspiler.transpile",
                 hint="transpile a program once; for another split build it again",
             )
-        sync = self.config.agreed_sync(sync_mode)
-        cluster = servers_and_trainers(trainer_id, pservers, trainers, current_endpoint)
         self.survey = survey(self._main.clone(), startup.clone())
         self.plan = make_plan(self.survey, self.config, cluster, sync)
         self.vars_overview = VarsDistributed(self.survey, self.plan)
@@ -99,6 +102,7 @@ class DistributeTranspiler:
         if how == "nccl2":
             groups = inter_ranks(ranks, config)
             begun = to_nccl2_startup(startup, ranks, groups)
+            verify(begun, after="to_nccl2_startup")
             self._main.take(to_nccl2(self._main, ranks, groups))
             startup.take(begun)
             return

@@ -6,10 +6,10 @@ stands.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from bireme.ir import Block, Operator, Program
+from bireme.ir import Block, Operator, Program, VarType
 
 from .build import make
 from .plan import Placement, Plan
@@ -30,49 +30,67 @@ def replace_lookups(survey: Survey, plan: Plan, program: Program) -> Edits:
     """The edits of the global block; look-ups in sub-blocks of `program` are exchanged where they
     stand.
     """
-    edits = Edits()
     by_table: defaultdict[tuple[str, int, str], list[Lookup]] = defaultdict(list)
     for lookup in survey.lookups:
         by_table[_kind(lookup)].append(lookup)
-    readers = _first_readers(program.global_block()) if by_table else {}
+    remote = _Remote(plan, program)
     for placement in plan.placements:
-        if not placement.remote:
-            continue
-        for key in [k for k in by_table if k[0] == placement.param]:
-            _replace(edits, plan, placement, by_table[key], program, readers)
-    return edits
+        for key in [k for k in by_table if placement.remote and k[0] == placement.param]:
+            remote.replace(placement, by_table[key])
+    return remote.edits
 
 
 def _kind(lookup: Lookup) -> tuple[str, int, str]:
     return lookup.table, int(lookup.op.attrs.get("padding_idx", -1)), lookup.op.type
 
 
-def _replace(
-    edits: Edits,
-    plan: Plan,
-    placement: Placement,
-    lookups: list[Lookup],
-    program: Program,
-    readers: Mapping[str, int],
-) -> None:
-    block = program.global_block()
-    here = [x for x in lookups if x.block == 0]
-    for x in lookups:
-        if x.block:
-            program.block(x.block).put(x.position, _fetch(plan, placement, [x], block))
-    if not here:
-        return
-    edits.gone |= {x.position for x in here}
-    known = max(_last_written(block, x) for x in here)
-    needed = min(readers.get(x.op.output("Out")[0], len(block.ops)) for x in here)
-    if known < needed:
-        edits.added[known].insert(0, _fetch(plan, placement, here, block))
-        return
-    for x in here:
-        edits.added[x.position].append(_fetch(plan, placement, [x], block))
+class _Remote:
+    """Look-ups on their way out of a program."""
+
+    def __init__(self, plan: Plan, program: Program) -> None:
+        self.plan, self.program, self.edits = plan, program, Edits()
+        self.block = program.global_block()
+
+    @cached_property
+    def readers(self) -> dict[str, int]:
+        return _first_readers(self.block)
+
+    def replace(self, placement: Placement, lookups: list[Lookup]) -> None:
+        """Replace the look-ups of one table, together where no operator needs rows too early."""
+        for x in [x for x in lookups if x.block]:
+            self.program.block(x.block).put(x.position, self.fetch(placement, [x]))
+        here = [x for x in lookups if not x.block]
+        if not here:
+            return
+        self.edits.gone |= {x.position for x in here}
+        known = max(last_written(self.block, x) for x in here)
+        end = len(self.block.ops)
+        if known < min(self.readers.get(x.op.output("Out")[0], end) for x in here):
+            self.edits.added[known].insert(0, self.fetch(placement, here))
+            return
+        for x in here:
+            self.edits.added[x.position].append(self.fetch(placement, [x]))
+
+    def fetch(self, placement: Placement, lookups: list[Lookup]) -> Operator:
+        """The operator that asks the servers for the rows."""
+        ids = [n for x in lookups for n in x.op.input("Ids")]
+        outs = [n for x in lookups for n in x.op.output("Out")]
+        first = lookups[0]
+        dtype = self.program.block(first.block)._var_recursive(outs[0]).dtype
+        attrs = {
+            "table_names": [shard.name for shard in placement.shards],
+            "height_sections": placement.rows,
+            "endpoints": placement.endpoints,
+            "padding_idx": first.op.attrs.get("padding_idx", -1),
+            "trainer_id": self.plan.cluster.trainer_id,
+            "lookup_table_version": first.op.type,
+            "dtype": int(VarType.FP32 if dtype is None else dtype),
+        }
+        inputs = {"Ids": ids, "W": [placement.param]}
+        return make("distributed_lookup_table", inputs, {"Outputs": outs}, attrs)
 
 
-def _last_written(block: Block, lookup: Lookup) -> int:
+def last_written(block: Block, lookup: Lookup) -> int:
     """The position of the operator that gives the ids; -1 where they are fed."""
     ids = lookup.op.input("Ids")[0]
     return max(
@@ -86,22 +104,3 @@ def _first_readers(block: Block) -> dict[str, int]:
         for name in op.input_arg_names:
             found.setdefault(name, position)
     return found
-
-
-def _fetch(plan: Plan, placement: Placement, lookups: list[Lookup], block: Block) -> Operator:
-    ids = [n for x in lookups for n in x.op.input("Ids")]
-    outs = [n for x in lookups for n in x.op.output("Out")]
-    first = lookups[0].op
-    dtype = block.program.block(lookups[0].block)._var_recursive(outs[0]).dtype
-    attrs = {
-        "table_names": [shard.name for shard in placement.shards],
-        "height_sections": placement.rows,
-        "endpoints": placement.endpoints,
-        "padding_idx": first.attrs.get("padding_idx", -1),
-        "trainer_id": plan.cluster.trainer_id,
-        "lookup_table_version": first.type,
-        "dtype": int(dtype if dtype is not None else 5),
-    }
-    return make(
-        "distributed_lookup_table", {"Ids": ids, "W": [placement.param]}, {"Outputs": outs}, attrs
-    )

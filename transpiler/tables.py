@@ -7,10 +7,11 @@ parameter.
 
 from collections.abc import Iterable
 
+from bireme.errors import UnsupportedError
 from bireme.ir import Block, Operator, OpRole, Program, VarType
 
 from .build import declare, make
-from .lookups import Edits
+from .lookups import Edits, last_written
 from .names import TABLE_PATH, of_trainer
 from .plan import Plan, Table
 from .survey import Lookup, Survey
@@ -23,18 +24,20 @@ def fetch_from_tables(survey: Survey, plan: Plan, block: Block) -> Edits:
     """
     edits = Edits()
     for table in plan.tables:
-        lookups = [x for x in survey.lookups if x.table == table.param and x.block == 0]
+        lookups = [x for x in survey.lookups if x.table == table.param]
+        known = max(last_written(block, x) for x in lookups)
+        outs = {n for x in lookups for n in x.op.output("Out")}
+        early = any(outs & set(op.input_arg_names) for op in block.ops[: known + 1])
+        if early or any(x.block for x in lookups):
+            raise UnsupportedError(
+                f"the distributed table {table.param!r} is looked up in several places",
+                where=f"op: {lookups[-1].op}",
+                hint="look all ids up before using any row and outside of loops and branches, "
+                "or use is_sparse=True without is_distributed",
+            )
         edits.gone |= {x.position for x in lookups}
-        known = max(_written(block, x) for x in lookups)
         edits.added[known] += _fetch(plan, table, lookups, block)
     return edits
-
-
-def _written(block: Block, lookup: Lookup) -> int:
-    ids = lookup.op.input("Ids")[0]
-    return max(
-        (i for i in range(lookup.position) if ids in block.ops[i].output_arg_names), default=-1
-    )
 
 
 def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> list[Operator]:
@@ -103,7 +106,8 @@ def serve_tables(
     found = TableBlocks()
     for table in plan.tables:
         block = program.add_block(parent)
-        grad = _update(block, survey, plan, table, server, found)
+        grad, state = _update(block, survey, plan, table, server)
+        found.state += state
         found.optimize.append(block.idx)
         found.grads.append(f"{grad}:{block.idx}")
     after = found.optimize[-1] if found.optimize else parent
@@ -117,10 +121,11 @@ def serve_tables(
 
 
 def _update(
-    block: Block, survey: Survey, plan: Plan, table: Table, server: int, found: TableBlocks
-) -> str:
-    """Merge the trainers' gradients and run the table's own update; the name of the merged
-    gradient.
+    block: Block, survey: Survey, plan: Plan, table: Table, server: int
+) -> tuple[str, list[str]]:
+    """Merge the trainers' gradients and run the table's own update.
+
+    Returns the name of the merged gradient, and `table:variable` for each accumulator.
     """
     home, update = block.program.global_block(), survey.by_param[table.param]
     local = table.local_shape(len(plan.cluster.endpoints))
@@ -133,7 +138,7 @@ def _update(
             declare(home, update.grad, name)
         block.append(make("sum", {"X": parts}, {"Out": [grad]}))
         block.append(_mean(grad, plan.cluster.trainers))
-    source = survey.program.global_block()
+    source, state = survey.program.global_block(), []
     for op in update.ops:
         renamed = op.renamed({table.grad: grad})
         block.append(renamed.with_attrs(op_role=OpRole.Forward, op_role_var=()))
@@ -142,8 +147,8 @@ def _update(
                 var = source.var(name)
                 own = update.cut(var)
                 declare(home, var, shape=local if own else None, persistable=True)
-                found.state += [f"{table.param}:{name}"] if own else []
-    return grad
+                state += [f"{table.param}:{name}"] if own else []
+    return grad, state
 
 
 def _mean(name: str, trainers: int) -> Operator:

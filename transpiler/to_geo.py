@@ -10,9 +10,9 @@ from bireme.ir import Block, Program, Variable, VarType
 from .build import declare, declare_control, make
 from .config import DistributedMode, DistributeTranspilerConfig, ServerRuntimeConfig
 from .names import control_names
-from .plan import Cluster, Modes, Placement, Plan, plan_with
+from .plan import Cluster, Modes, Placement, Plan, Shard, plan_with
 from .survey import Survey
-from .to_server import check_endpoint, serve
+from .to_server import Service, check_endpoint, serve
 from .to_startup import receive
 from .to_trainer import declare_slices, mark
 
@@ -120,28 +120,27 @@ def geo_server(
     program.random_seed = survey.program.random_seed
     mark(program, plan)
     program._ps_endpoint = endpoint
-    home = program.global_block()
-    sparse = sparse_tables(survey)
-    blocks, moved, rows = [], [], []
+    service = Service()
     for shard in plan.owned(endpoint):
-        var = declare(
-            home,
-            survey.by_param[shard.param].param,
-            shard.name,
-            shape=shard.shape,
-            persistable=True,
-        )
-        name = _declare_delta(home, var, shard.param in sparse)
-        block = program.add_block(0)
-        block.append(make("sum", {"X": [shard.name, name]}, {"Out": [shard.name]}))
-        blocks.append(block.idx)
-        moved.append(f"{name}:{block.idx}")
-        rows += [f"{name}:{shard.name}"] if shard.param in sparse else []
-    if not blocks:
-        blocks.append(program.add_block(0).idx)
+        _add_moved(program, survey, shard, service)
+    if not service.blocks:
+        service.blocks.append(program.add_block(0).idx)
     threads = threads or ServerRuntimeConfig.from_flags()
-    home.append(serve([], blocks, moved, rows, plan, endpoint, threads, {}))
+    program.global_block().append(serve(plan, endpoint, threads, service))
     return program
+
+
+def _add_moved(program: Program, survey: Survey, shard: Shard, service: Service) -> None:
+    """The block that adds to a slice how far a trainer has moved it."""
+    home, param = program.global_block(), survey.by_param[shard.param].param
+    sparse = shard.param in sparse_tables(survey)
+    var = declare(home, param, shard.name, shape=shard.shape, persistable=True)
+    moved = _declare_delta(home, var, sparse)
+    block = program.add_block(0)
+    block.append(make("sum", {"X": [shard.name, moved]}, {"Out": [shard.name]}))
+    service.blocks.append(block.idx)
+    service.grads.append(f"{moved}:{block.idx}")
+    service.sparse += [f"{moved}:{shard.name}"] if sparse else []
 
 
 def vars_info(survey: Survey, plan: Plan) -> dict[str, dict[str, list[str]]]:

@@ -3,7 +3,9 @@
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from bireme.errors import ConfigError, as_builtin
 from bireme.ir import Block, BlockRef, Operator, Program, Variable
@@ -75,6 +77,34 @@ def state_names(survey: Survey, shards: Iterable[Shard]) -> dict[tuple[str, str]
     return names
 
 
+@dataclass(slots=True)
+class Service:
+    """What `listen_and_serv` is told beside the plan."""
+
+    inputs: list[str] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    grads: list[str] = field(default_factory=list)
+    sparse: list[str] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def serve(plan: Plan, endpoint: str, threads: ServerRuntimeConfig, service: Service) -> Operator:
+    """The operator that a server runs until all trainers are done."""
+    attrs = {
+        "optimize_blocks": [BlockRef(i) for i in service.blocks],
+        "endpoint": endpoint,
+        "Fanin": plan.cluster.trainers,
+        "distributed_mode": int(plan.modes.server),
+        "grad_to_block_id": service.grads,
+        "sparse_grad_to_param": service.sparse,
+        "rpc_get_thread_num": threads.get,
+        "rpc_send_thread_num": threads.send,
+        "rpc_prefetch_thread_num": threads.prefetch,
+        **service.extra,
+    }
+    return make("listen_and_serv", {"X": service.inputs}, {}, attrs)
+
+
 class _Server:
     """One server program in the making."""
 
@@ -85,54 +115,45 @@ class _Server:
         self.source = survey.program.global_block()
         self.program = Program()
         self.home = self.program.global_block()
-        self.inputs: list[str] = []
-        self.blocks: list[int] = []
-        self.grad_blocks: list[str] = []
-        self.sparse: list[str] = []
+        self.service = Service()
+        self.shards = shards_in_order(survey, plan, endpoint)
+        self.names = state_names(survey, self.shards)
         self.temporaries = (f"tmp_dc_output_{i}" for i in count())
 
     def build(self) -> Program:
-        plan, program = self.plan, self.program
+        plan, program, service = self.plan, self.program, self.service
         program.random_seed = self.survey.program.random_seed
         mark(program, plan)
         program._ps_endpoint = self.endpoint
         for shard in plan.owned(self.endpoint):
             self._declare(shard)
-        schedule = self._schedule()
-        parent = program.num_blocks - 1
-        shards = shards_in_order(self.survey, plan, self.endpoint)
-        self.names = state_names(self.survey, shards)
-        for shard in shards:
-            self._update(shard, parent)
         index = plan.cluster.endpoints.index(self.endpoint)
-        tables = serve_tables(program, self.survey, plan, index, parent)
-        self.blocks += tables.optimize
-        self.grad_blocks += tables.grads
-        if not self.blocks:
-            self.blocks.append(program.add_block(parent).idx)
-        extra = {
-            "prefetch_var_name_to_block_id": tables.prefetch,
-            "checkpint_block_id": tables.checkpoint,
-            "lr_decay_block_id": schedule,
+        service.extra = {
+            "lr_decay_block_id": self._schedule(),
             "pserver_id": index,
             "dc_asgd": plan.modes.dc_asgd,
         }
-        if plan.tables:
-            extra["bireme.tables"] = [t.param for t in plan.tables]
-            extra["bireme.table_state"] = tables.state
-        self.home.append(
-            serve(
-                self.inputs,
-                self.blocks,
-                self.grad_blocks,
-                self.sparse,
-                plan,
-                self.endpoint,
-                self.threads,
-                extra,
-            )
-        )
+        parent = program.num_blocks - 1
+        for shard in self.shards:
+            self._update(shard, parent)
+        self._serve_tables(index, parent)
+        if not service.blocks:
+            service.blocks.append(program.add_block(parent).idx)
+        self.home.append(serve(plan, self.endpoint, self.threads, service))
         return program
+
+    def _serve_tables(self, index: int, parent: int) -> None:
+        service, tables = self.service, self.plan.tables
+        found = serve_tables(self.program, self.survey, self.plan, index, parent)
+        service.blocks += found.optimize
+        service.grads += found.grads
+        if tables:
+            service.extra |= {
+                "prefetch_var_name_to_block_id": found.prefetch,
+                "checkpint_block_id": found.checkpoint,
+                "bireme.tables": [table.param for table in tables],
+                "bireme.table_state": found.state,
+            }
 
     def _declare(self, shard: Shard) -> None:
         """The slice, its gradient, and the gradients under the names of the trainers that send
@@ -146,9 +167,9 @@ class _Server:
             sent = plan.trainers_of(shard.merged)
             for name in sent:
                 declare(home, update.grad, name, shape=shard.shape)
-            self.inputs += sent
+            self.service.inputs += sent
         else:
-            self.inputs.append(shard.merged)
+            self.service.inputs.append(shard.merged)
         if plan.modes.dc_asgd:
             declare_snapshots(home, plan, shard)
 
@@ -160,16 +181,16 @@ class _Server:
         if not self.plan.modes.sync:
             ops = tuple(counting(op, self.plan.cluster.trainers) for op in ops)
         copy_schedule(self.survey.program, ops, block)
-        self.blocks.append(block.idx)
+        self.service.blocks.append(block.idx)
         return block.idx
 
     def _update(self, shard: Shard, parent: int) -> None:
         plan, update = self.plan, self.survey.by_param[shard.param]
         block = self.program.add_block(parent)
-        self.blocks.append(block.idx)
-        self.grad_blocks.append(f"{shard.merged}:{block.idx}")
+        self.service.blocks.append(block.idx)
+        self.service.grads.append(f"{shard.merged}:{block.idx}")
         if update.optimizer.input("Grad") == [update.grad.name] and shard.sparse:
-            self.sparse.append(f"{shard.merged}:{shard.name}")
+            self.service.sparse.append(f"{shard.merged}:{shard.name}")
         if plan.merges:
             block.append(
                 make("sum", {"X": plan.trainers_of(shard.merged)}, {"Out": [shard.merged]})
@@ -211,29 +232,3 @@ class _Server:
 
 def _through(slots: Mapping[str, tuple[str, ...]], names: dict[str, str]) -> dict[str, list[str]]:
     return {slot: [names[n] for n in args] for slot, args in slots.items()}
-
-
-def serve(
-    inputs: list[str],
-    blocks: list[int],
-    grad_blocks: list[str],
-    sparse: list[str],
-    plan: Plan,
-    endpoint: str,
-    threads: ServerRuntimeConfig,
-    extra: dict[str, object],
-) -> Operator:
-    """The operator that a server runs until all trainers are done."""
-    attrs = {
-        "optimize_blocks": [BlockRef(i) for i in blocks],
-        "endpoint": endpoint,
-        "Fanin": plan.cluster.trainers,
-        "distributed_mode": int(plan.modes.server),
-        "grad_to_block_id": grad_blocks,
-        "sparse_grad_to_param": sparse,
-        "rpc_get_thread_num": threads.get,
-        "rpc_send_thread_num": threads.send,
-        "rpc_prefetch_thread_num": threads.prefetch,
-        **extra,
-    }
-    return make("listen_and_serv", {"X": inputs}, {}, attrs)
