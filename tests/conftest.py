@@ -1,9 +1,14 @@
 """Fixtures and options that every test may use."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+# Small products gain nothing from threads, and lose much where other processes use the cores.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -24,7 +24,5 @@ def test_resnet50_has_the_parameters_it_is_known_for() -> None:
     params = main.all_parameters()
     assert (sum(p.trainable for p in params), len(params)) == (161, 267)
     types = [op.type for op in main.global_block().ops]
-    found = [
-        types.count(t) for t in ("conv2d", "batch_norm", "relu", "elementwise_add", "momentum")
-    ]
+    found = [types.count(t) for t in ("conv2d", "batch_norm", "relu", "elementwise_add", "adam")]
     assert found == [53, 53, 49, 17, 161]

@@ -108,25 +108,18 @@ def _images(side: int, classes: int, batch: int, channels: int = 3) -> Any:
     def feed(step: int) -> Feed:
         rng = random(step)
         label = ids(rng, classes, batch, 1)
-        image = floats(rng, batch, channels, side, side) + label[:, :, None, None]
+        image = floats(rng, batch, channels, side, side) + label[:, :, None, None] / classes
         return {"image": image.astype("float32"), "label": label}
 
     return feed
 
 
-def _momentum(rate: float) -> Any:
-    return lambda: fluid.optimizer.Momentum(rate, 0.9)
+def _adam(rate: float) -> Any:
+    return lambda: fluid.optimizer.Adam(rate)
 
 
 MODELS = [
-    Model("lenet", _classifier(lenet, 16, 10, 1), _images(16, 10, 16, 1), _momentum(0.05)),
-    Model("resnet50", _classifier(resnet50, 32, 4), _images(32, 4, 4), _momentum(0.005), 6),
-    Model(
-        "se_resnext50",
-        _classifier(se_resnext50, 32, 4),
-        _images(32, 4, 4),
-        _momentum(0.005),
-        6,
-        0.9,
-    ),
+    Model("lenet", _classifier(lenet, 16, 10, 1), _images(16, 10, 16, 1), _adam(0.003), 20),
+    Model("resnet50", _classifier(resnet50, 32, 4), _images(32, 4, 8), _adam(0.0005), 8),
+    Model("se_resnext50", _classifier(se_resnext50, 32, 4), _images(32, 4, 8), _adam(0.0005), 6),
 ]

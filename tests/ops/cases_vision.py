@@ -278,6 +278,14 @@ _channels = {"Scale": numbers(4, seed=3), "Bias": numbers(4, seed=4)}
 _running = {"Mean": numbers(4, seed=5), "Variance": numbers(4, low=0.5, high=2, seed=6)}
 _norm = {"X": _image, **_channels}
 
+_WINDOWS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "padded": {"ksize": [3, 3], "paddings": [1, 1]},
+    "counted": {"ksize": [3, 3], "paddings": [1, 1], "exclusive": False},
+    "ceil": {"ceil_mode": True, "ksize": [2, 3]},
+    "overlap": {"strides": [1, 1]},
+}
+
 CASES = [
     _conv_case("plain", _image, numbers(3, 4, 3, 3)),
     _conv_case("pointwise", _image, numbers(3, 4, 1, 1)),
@@ -299,15 +307,15 @@ CASES = [
     _back_case("", _image, numbers(4, 1, 3, 3), "depthwise_conv2d_transpose", groups=4),
     _back_case("", _volume, numbers(2, 3, 2, 2, 2), "conv3d_transpose", strides=[2, 1, 2]),
     *(
-        Case("pool2d", {"X": _image}, _pool, {**_POOL, "pooling_type": kind, **more}, label=label)
+        Case(
+            "pool2d",
+            {"X": _image},
+            _pool,
+            {**_POOL, "pooling_type": kind, **more},
+            label=f"{kind}-{label}",
+        )
         for kind in ("max", "avg")
-        for label, more in {
-            f"{kind}-plain": {},
-            f"{kind}-padded": {"ksize": [3, 3], "paddings": [1, 1]},
-            f"{kind}-counted": {"ksize": [3, 3], "paddings": [1, 1], "exclusive": False},
-            f"{kind}-ceil": {"ceil_mode": True, "ksize": [2, 3]},
-            f"{kind}-overlap": {"strides": [1, 1]},
-        }.items()
+        for label, more in _WINDOWS.items()
     ),
     *(
         Case(
