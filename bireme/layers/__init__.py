@@ -3,6 +3,7 @@
 from . import math_op_patch
 from .classes import *
 from .control_flow import *
+from .decode import *
 from .draws import *
 from .elementwise import *
 from .features import *

@@ -5,12 +5,16 @@ from typing import Any
 from bireme.errors import InvalidArgument
 from bireme.ir import Variable, VarType
 
+from .cells import GRUCell, LSTMCell, RNNCell, rnn
 from .helper import LayerHelper
 from .nn import fc
 from .single import append, checked
 from .tensor import concat
 
 __all__ = [
+    "GRUCell",
+    "LSTMCell",
+    "RNNCell",
     "beam_search",
     "beam_search_decode",
     "dynamic_gru",
@@ -20,6 +24,7 @@ __all__ = [
     "gru_unit",
     "lstm",
     "lstm_unit",
+    "rnn",
 ]
 
 

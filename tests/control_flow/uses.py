@@ -320,3 +320,30 @@ def attention(f):
 @use
 def attention_of_heads(f):
     return f.nets.scaled_dot_product_attention(*(fed(f, n, [3, 5, 8]) for n in "qkv"), 2, 0.1)
+
+
+# -- cells -------------------------------------------------------------------------------------
+def over_time(f, cell, lengths=False, **options):
+    length = fed(f, "n", [None], "int64") if lengths else None
+    return f.layers.rnn(cell, fed(f, "x", [None, 5, 4]), sequence_length=length, **options)
+
+
+add("rnn_gru", lambda f: over_time(f, f.layers.GRUCell(3)))
+add("rnn_lstm", lambda f: over_time(f, f.layers.LSTMCell(3)))
+add("rnn_lengths", lambda f: over_time(f, f.layers.LSTMCell(3), lengths=True))
+add("rnn_back", lambda f: over_time(f, f.layers.GRUCell(3), is_reverse=True))
+add("rnn_time_major", lambda f: over_time(f, f.layers.GRUCell(3), time_major=True))
+
+
+@use
+def beam_decoder(f):
+    decoder = f.layers.BeamSearchDecoder(
+        f.layers.GRUCell(3),
+        start_token=0,
+        end_token=1,
+        beam_size=2,
+        embedding_fn=lambda ids: f.embedding(ids, [10, 4], param_attr="e"),
+        output_fn=lambda x: f.layers.fc(x, 10, num_flatten_dims=2, param_attr="o", bias_attr="ob"),
+    )
+    begin = f.data("begin", [None, 3])
+    return f.layers.dynamic_decode(decoder, inits=begin, max_step_num=5)[0]
