@@ -4,6 +4,7 @@ Turns an address and the environment into an engine's session; sends no array.
 """
 
 import os
+import random
 import socket
 import time
 from collections.abc import Mapping
@@ -170,6 +171,9 @@ def _public_address() -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+    """A port that no outgoing connection takes before rank 0 listens on it."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port

@@ -12,12 +12,14 @@ import platform
 import socket
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from bireme.runtime.arrays import Array
 
 from .reduction import fold
+from .stream import Guard
 
 __all__ = ["SharedPlane", "recv_region", "send_region", "share_region"]
 
@@ -62,6 +64,13 @@ def recv_region(link: socket.socket) -> Array:
         os.close(handles[0])
 
 
+class MemoryGuard(Guard, Protocol):
+    """Memory does not tell of a death, so that somebody else must."""
+
+    def gone(self) -> int | None:
+        """A rank that has closed its link to this one."""
+
+
 class SharedPlane:
     """Moves whole arrays between the ranks of one group; arrays are flat and contiguous."""
 
@@ -70,14 +79,14 @@ class SharedPlane:
         rank: int,
         regions: Sequence[Array],
         meet: Callable[[], None],
-        tick: Callable[[], None],
+        guard: MemoryGuard,
     ) -> None:
         self._rank = rank
         self._size = len(regions)
         self._slots = [region[_HEAD:] for region in regions]
         self._counters = [memoryview(region[:8]).cast("q") for region in regions]
         self._meet = self._spin if _CAN_SPIN else meet
-        self._tick = tick
+        self._guard = guard
         self._next = 0
         self._meetings = 0
         self._since = 0.0
@@ -104,7 +113,15 @@ class SharedPlane:
             time.sleep(0.0005)
             if now - self._looked > _LOOK:
                 self._looked = now
-                self._tick()
+                self._look()
+
+    def _look(self) -> None:
+        gone = self._guard.gone()
+        # Who has met everybody may leave, and is not missed: look at the counters once more.
+        late = [r for r, counter in enumerate(self._counters) if counter[0] < self._meetings]
+        if late and gone is not None:
+            raise self._guard.lost(gone)
+        self._guard.check(late)
 
     # -- the stages --------------------------------------------------------------------------
 

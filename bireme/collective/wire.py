@@ -78,7 +78,7 @@ class WireGroup(BaseGroup):
         self._others = [(rank + k) % self.size for k in range(1, self.size)]
         self._plane: SharedPlane | SocketPlane
         if links.regions:
-            self._plane = SharedPlane(rank, links.regions, self._meet, self._tick)
+            self._plane = SharedPlane(rank, links.regions, self._meet, self)
         else:
             self._plane = SocketPlane(rank, self.size, self._exchange)
         self._letters = Letters(world, rank, self._members, links.letters)
@@ -176,15 +176,13 @@ class WireGroup(BaseGroup):
         """A barrier inside a collective: one byte to and from everyone."""
         swap(self._links.collective, b"\1", b"", dict.fromkeys(self._others, 0), self)
 
-    def _tick(self) -> None:
-        """While waiting inside shared memory: a closed link is the only sign of a death."""
+    def gone(self) -> int | None:
+        """A rank that has closed its link, whether or not it has done its part."""
         poll = select.poll()
         by_handle = {self._links.collective[r].fileno(): r for r in self._others}
         for handle in by_handle:
             poll.register(handle, select.POLLRDHUP)
-        for handle, _ in poll.poll(0):
-            raise self.lost(by_handle[handle])
-        self.check(self._others)
+        return next((by_handle[handle] for handle, _ in poll.poll(0)), None)
 
     def check(self, awaited: Sequence[int]) -> None:
         self._world.check()
