@@ -209,7 +209,7 @@ class LSTMCell(_Cell):
 def _masked(old: Variable, new: Variable, mask: Any) -> Variable:
     """The new state where the sequence is still running, else the old one."""
     kept = elementwise_mul(new, mask, axis=0)
-    out: Variable = kept - elementwise_mul(old, mask - 1, axis=0)  # type: ignore[operator]
+    out: Variable = kept - elementwise_mul(old, mask - 1, axis=0)
     return out
 
 
