@@ -4,6 +4,10 @@
 
 `transpile` is the trainer's whole way; `server` makes one server's two programs; `all` is every
 server's. The null row only copies the programs.
+
+Fluid 1.8.5 on the machine where this was written, `transpile` alone for 100 servers: 250, 500 and
+1,000 parameters of 64x64 took 4.1, 17.5 and 81 s; 12, 25 and 50 parameters of 100 slices each took
+7.0, 31 and 104 s. It grows with the square.
 """
 
 import argparse

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.errors import UnsupportedError
 from bireme.transpiler import DistributeTranspilerConfig
 from tests.support import oracle
 from tests.support.by_hand import Cluster, Feed, alone
@@ -217,3 +218,33 @@ def test_one_asynchronous_trainer_is_one_process(split: bool) -> None:
     config.runtime_split_send_recv = split
     program = partial(build, ZOO.linreg_wide, ZOO.OPTS["momentum"])
     agree(program, trainers=1, config=config, sync=False)
+
+
+def chained(distributed: bool) -> None:
+    """The second look-up's ids come from the first's row: they cannot be asked for together."""
+    first = fluid.layers.data("w0", [1], dtype="int64")
+    label = fluid.layers.data("next", [1], dtype="int64")
+
+    def rows(ids: Any) -> Any:
+        attr = fluid.ParamAttr(name="tok")
+        kinds = {"is_sparse": True, "is_distributed": distributed}
+        return fluid.layers.embedding(ids, [900, 16], param_attr=attr, **kinds)
+
+    one = rows(first)
+    near = fluid.layers.argmax(fluid.layers.softmax(one), axis=-1)
+    two = rows(fluid.layers.reshape(near, [-1, 1]))
+    scores = fluid.layers.fc(fluid.layers.concat([one, two], axis=-1), 900)
+    loss = fluid.layers.softmax_with_cross_entropy(scores, label)
+    fluid.optimizer.SGD(0.5).minimize(fluid.layers.mean(loss))
+
+
+def test_look_ups_that_depend_on_each_other_stay_where_they_are() -> None:
+    program = partial(chained, False)
+    agree(program, ids(1, 900, 900))
+    kinds = [op.type for op in Cluster(program, 2, 1).trainers[0].main.global_block().ops]
+    assert kinds.count("distributed_lookup_table") == 2
+
+
+def test_a_distributed_table_must_be_looked_up_at_once() -> None:
+    with pytest.raises(UnsupportedError, match="is_sparse=True without is_distributed"):
+        Cluster(partial(chained, True), 2, 1)
