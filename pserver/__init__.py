@@ -8,7 +8,7 @@ __all__ = ["serve"]
 def __getattr__(name: str) -> Any:
     """`serve` brings gRPC with it, so it is fetched when a program first contains a server."""
     if name == "serve":
-        from .serve import serve
+        from .hosting import serve
 
         return serve
     raise AttributeError(name)

@@ -202,9 +202,6 @@ class Core:
         me = f"server {self._settings.endpoint}"
         self._fail(failures.broken(me, event.number, event.cause))
 
-    def _checkpoint(self, event: e.Checkpoint) -> None:
-        self._out.append(e.Save(event.ticket, event.directory))
-
     def _advance(self) -> None:
         """Start what is due, answer what need not wait any more."""
         if self._failure is not None:
@@ -282,7 +279,6 @@ class Core:
         e.Heartbeat: _heartbeat,
         e.Complete: _complete,
         e.Abort: _abort,
-        e.Checkpoint: _checkpoint,
         e.Tick: _tick,
         e.Applied: _applied,
         e.Broken: _broken,

@@ -15,7 +15,6 @@ __all__ = [
     "Barrier",
     "Broken",
     "Call",
-    "Checkpoint",
     "Complete",
     "Discard",
     "Event",
@@ -29,7 +28,6 @@ __all__ = [
     "Pull",
     "Push",
     "Reply",
-    "Save",
     "Send",
     "Snapshot",
     "Tick",
@@ -115,12 +113,6 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    ticket: int
-    directory: str
-
-
-@dataclass(frozen=True, slots=True)
 class Tick:
     """Time goes on; `now` is seconds on any steady clock."""
 
@@ -143,7 +135,7 @@ class Broken:
 
 
 Event: TypeAlias = (
-    Hello | Push | Barrier | Pull | Prefetch | Heartbeat | Complete | Abort | Checkpoint | Tick |
+    Hello | Push | Barrier | Pull | Prefetch | Heartbeat | Complete | Abort | Tick |
     Applied | Broken
 )  # fmt: skip
 
@@ -211,14 +203,6 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
-    """Write the server's state, between two updates; then answer the ticket."""
-
-    ticket: int
-    directory: str
-
-
-@dataclass(frozen=True, slots=True)
 class Discard:
     """The payload kept under `ticket` will not be used."""
 
@@ -237,4 +221,4 @@ class Fail:
     failure: Failure
 
 
-Instruction: TypeAlias = Reply | Apply | Snapshot | Save | Discard | Finish | Fail
+Instruction: TypeAlias = Reply | Apply | Snapshot | Discard | Finish | Fail

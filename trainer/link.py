@@ -93,11 +93,11 @@ class Link:
         return self._results(peers)
 
     def _results(self, peers: list[Peer]) -> dict[str, dict[str, Value]]:
-        """Read every server's answer, side by side; the first error wins."""
-        if len(peers) == 1:
-            return {peers[0].wire.endpoint: self._own(peers[0].result)}
-        reading = [(p.wire.endpoint, self._readers.submit(p.result)) for p in peers]
-        return {endpoint: self._own(answer.result) for endpoint, answer in reading}
+        """Read every server's answer, side by side; the first refusal wakes the others."""
+        reading = [(p, self._readers.submit(self._own, p.result)) for p in peers[:-1]]
+        found = {p.wire.endpoint: self._own(p.result) for p in peers[-1:]}
+        found.update({p.wire.endpoint: answer.result() for p, answer in reading})
+        return found
 
     def _own(self, task: Callable[[], Result]) -> Result:
         """Do something whose failure is the job's."""

@@ -182,7 +182,7 @@ class Peer:
         pieces = encode(message, values, self._outbox.take if self._outbox else None)
         self._frames.append(pieces)
         if self._stream is None:
-            self._stream = self.wire.exchange(self._times.deadline)
+            self._stream = self.wire.exchange(self._times.deadline, brief=self._outbox is not None)
         self._stream.write(pieces)
 
     def _end(self) -> None:
@@ -237,7 +237,7 @@ class Peer:
             self._hello(max(PAUSE, self._times.silence / 4), wait=True)
         except DeadlineExceeded as error:
             raise Unreachable(error.message, peer=self.name) from None
-        self._stream = self.wire.exchange(self._times.deadline)
+        self._stream = self.wire.exchange(self._times.deadline, brief=self._outbox is not None)
         for pieces in self._frames:
             self._stream.write(pieces)
         self._stream.close()

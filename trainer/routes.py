@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from bireme.errors import ProgramError
+from bireme.errors import ProgramError, UnsupportedError
 from bireme.ir import Operator, Program
 
 __all__ = [
@@ -79,7 +79,7 @@ Route: TypeAlias = Send | Barrier | Receive | Fetch | LookUp
 
 def read_routes(ops: Iterable[Operator]) -> tuple[Route, ...]:
     """What a group of operators asks for, in order."""
-    return tuple(route for op in ops for route in _READERS[op.type](op))
+    return tuple(route for op in ops for route in _READERS.get(op.type, _unknown)(op))
 
 
 def trainer_of(program: Program) -> int:
@@ -153,6 +153,14 @@ def _lookup(op: Operator) -> Iterator[Route]:
         tuple(shards),
         int(op.attrs.get("padding_idx", -1)),
         version == "lookup_table",
+    )
+
+
+def _unknown(op: Operator) -> Iterator[Route]:
+    raise UnsupportedError(
+        f"a trainer cannot run '{op.type}'",
+        where=f"op: {op}",
+        hint="embeddings with is_sparse=True look their rows up by distributed_lookup_table",
     )
 
 

@@ -26,7 +26,7 @@ from bireme.runtime.values import LoDTensor, SelectedRows, is_valid_lod
 from . import messages as m
 from .shared import ALIGN, Place, aligned
 
-__all__ = ["PIECE", "Decoder", "Received", "Take", "Value", "decode", "encode"]
+__all__ = ["PIECE", "Decoder", "Received", "Take", "Value", "decode", "encode", "pack", "unpack"]
 
 PIECE = 1 << 20
 LARGEST = 1 << 40  # bytes of one frame
@@ -38,6 +38,7 @@ Said: TypeAlias = (
 )  # fmt: skip
 
 _HEAD = struct.Struct("<2sBBII")
+_LENGTH = struct.Struct("<I")
 _MAGIC = b"BR"
 _VERSION = 1
 _DTYPES = frozenset(
@@ -314,3 +315,31 @@ def decode(pieces: Iterable[bytes]) -> Received:
     if received is None:
         raise FormatError("the frame ends early")
     return received
+
+
+# -- several pieces in one message -------------------------------------------------------------
+def pack(pieces: Iterable[bytes]) -> bytes:
+    """Pieces as one message, for exchanges that are small on the wire."""
+    parts: list[bytes] = []
+    for piece in pieces:
+        parts += [_LENGTH.pack(len(piece)), piece]
+    return b"".join(parts)
+
+
+def unpack(message: bytes) -> list[bytes]:
+    """The pieces of a packed message.
+
+    Raises:
+        FormatError: it does not end where a piece ends.
+    """
+    pieces, at = [], 0
+    while at < len(message):
+        if at + _LENGTH.size > len(message):
+            raise FormatError("a packed message ends within a length", offset=at)
+        (size,) = _LENGTH.unpack_from(message, at)
+        at += _LENGTH.size
+        if at + size > len(message):
+            raise FormatError("a packed message ends within a piece", offset=at)
+        pieces.append(message[at : at + size])
+        at += size
+    return pieces

@@ -13,14 +13,16 @@ import grpc.aio
 
 from bireme.errors import BiremeError, ConfigError
 
+from .codec import pack, unpack
 from .options import server_options
 from .ports import reserved_ports
 from .wire import Service
 
-__all__ = ["CALL", "EXCHANGE", "Method", "listening", "native_methods", "unary_methods"]
+__all__ = ["BRIEF", "CALL", "EXCHANGE", "Method", "listening", "native_methods", "unary_methods"]
 
 CALL = "/bireme.Server/Call"
 EXCHANGE = "/bireme.Server/Exchange"
+BRIEF = "/bireme.Server/Brief"  # an exchange whose pieces fit into one message each way
 
 Method = Callable[[bytes, str], Awaitable[bytes]]
 
@@ -36,7 +38,7 @@ class _Handlers(grpc.GenericRpcHandler):
 
 
 def native_methods(service: Service) -> dict[str, Any]:
-    """The native protocol's two methods."""
+    """The native protocol's methods."""
 
     async def call(request: bytes, context: Any) -> bytes:
         return await service.call(request)
@@ -45,10 +47,19 @@ def native_methods(service: Service) -> dict[str, Any]:
         async for piece in service.exchange(requests):
             yield piece
 
+    async def brief(request: bytes, context: Any) -> bytes:
+        return pack([piece async for piece in service.exchange(_each(request))])
+
     return {
+        BRIEF: grpc.unary_unary_rpc_method_handler(brief),
         CALL: grpc.unary_unary_rpc_method_handler(call),
         EXCHANGE: grpc.stream_stream_rpc_method_handler(exchange),
     }
+
+
+async def _each(packed: bytes) -> AsyncIterator[bytes]:
+    for piece in unpack(packed):
+        yield piece
 
 
 def unary_methods(methods: Mapping[str, Method]) -> dict[str, Any]:

@@ -45,8 +45,10 @@ class Wire(Protocol):
         Unreachable.
         """
 
-    def exchange(self, timeout: float) -> Exchange:
-        """Open a stream that lives at most `timeout` seconds."""
+    def exchange(self, timeout: float, brief: bool = False) -> Exchange:
+        """Open a stream that lives at most `timeout` seconds; never raises. A `brief` one expects
+        little on the wire, and may wait with it until it is closed.
+        """
 
     def close(self) -> None:
         """Free the connection."""

@@ -89,7 +89,7 @@ class LocalWire:
             timeout
         )
 
-    def exchange(self, timeout: float) -> LocalExchange:
+    def exchange(self, timeout: float, brief: bool = False) -> LocalExchange:
         return LocalExchange(self._service, self._loop)
 
     def close(self) -> None:

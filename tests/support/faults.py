@@ -62,7 +62,7 @@ class FaultyWire:
             raise Unreachable("answer lost by the test")
         return answer
 
-    def exchange(self, timeout: float) -> Any:
+    def exchange(self, timeout: float, brief: bool = False) -> Any:
         return FaultyExchange(self._inner, timeout, self._faults)
 
     def close(self) -> None:
