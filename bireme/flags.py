@@ -82,9 +82,15 @@ TABLE: tuple[Flag, ...] = (
     Flag("communicator_fake_rpc", False, _KEPT),
     # collectives
     Flag(
-        "fuse_parameter_memory_size", -1.0, "megabytes of one all-reduce bucket; below 0: no limit"
+        "fuse_parameter_memory_size",
+        -1.0,
+        "megabytes of an all-reduce bucket; up to 0: a layer each",
     ),
-    Flag("fuse_parameter_groups_size", 1, "gradients of one all-reduce bucket"),
+    Flag(
+        "fuse_parameter_groups_size",
+        1,
+        "gradients that fill an all-reduce bucket; up to 1: any",
+    ),
     Flag("sync_nccl_allreduce", True, "wait for the stream after each all-reduce"),
     Flag("selected_gpus", "", "device ids that this process may use"),
     Flag("START_PORT", 6070, "first port of a node when none is given"),

@@ -44,6 +44,14 @@ def test_layers_travel_together_and_are_waited_for_before_updates():
     assert [kind for kind, _ in made[5:]] == ["sgd"] * 4
 
 
+def test_the_log_tells_what_fusing_saves(caplog):
+    data_parallel(marked())
+    assert caplog.messages == [
+        "Find all_reduce operators: 4. To make the speed faster, some all_reduce ops are fused "
+        "during training, after fusion, the number of all_reduce ops is 2."
+    ]
+
+
 def test_communicators_are_used_in_turn_and_each_is_waited_for():
     program = data_parallel(marked(rings=2))
     rings = [op.attr("ring_id") for op in program.global_block().ops if "ring_id" in op.attrs]
