@@ -68,6 +68,20 @@ def ref(block: Block) -> BlockRef:
     return BlockRef(block.idx)
 
 
+def one_or_all(outputs: list[Variable], what: str) -> Any:
+    if not outputs:
+        raise InvalidArgument(f"{what} has no output", hint="call output() inside its block")
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def check_outside(parent: Block, x: Variable) -> None:
+    if not parent._has_var_recursive(x.name):
+        raise InvalidArgument(
+            f"{x.name!r} is made inside the block, but the whole of it is an input of every step",
+            hint="compute it before the `with` statement",
+        )
+
+
 # -- nested results -----------------------------------------------------------------------------
 def map_structure(function: Callable[..., Any], *trees: Any) -> Any:
     """Apply `function` to the leaves of equally nested lists, tuples and dicts."""

@@ -2,25 +2,53 @@
 
 from bireme.ir import Variable
 
-from . import arrays
-from .arrays import *
+from .arrays import (
+    array_length,
+    array_read,
+    array_to_lod_tensor,
+    array_write,
+    create_array,
+    is_empty,
+    lod_rank_table,
+    lod_tensor_to_array,
+    max_sequence_len,
+    merge_lod_tensor,
+    reorder_lod_tensor_by_rank,
+    shrink_memory,
+    split_lod_tensor,
+    tensor_array_to_tensor,
+)
 from .branches import ConditionalBlock, IfElse, Switch, case, cond, switch_case
+from .dynamic_rnn import DynamicRNN
 from .helper import LayerHelper
 from .loops import While, while_loop
-from .recurrence import DynamicRNN, StaticRNN
+from .recurrence import StaticRNN
 
 __all__ = [
-    *arrays.__all__,
     "ConditionalBlock",
     "DynamicRNN",
     "IfElse",
     "StaticRNN",
     "Switch",
     "While",
+    "array_length",
+    "array_read",
+    "array_to_lod_tensor",
+    "array_write",
     "case",
     "cond",
+    "create_array",
     "increment",
+    "is_empty",
+    "lod_rank_table",
+    "lod_tensor_to_array",
+    "max_sequence_len",
+    "merge_lod_tensor",
+    "reorder_lod_tensor_by_rank",
+    "shrink_memory",
+    "split_lod_tensor",
     "switch_case",
+    "tensor_array_to_tensor",
     "while_loop",
 ]
 

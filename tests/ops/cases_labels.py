@@ -205,6 +205,7 @@ CASES = [
             "parent_idx": np.array([0, 1, 2, 3], "int32"),
         },
         {"level": 0, "beam_size": 2, "end_id": 0, "is_accumulated": True},
+        grads=(),
         out_lod={"selected_ids": [[2, 2], [1, 1, 1, 1]]},
     ),
     Case(
@@ -220,6 +221,7 @@ CASES = [
             ),
         },
         {"beam_size": 2, "end_id": 0},
+        grads=(),
         out_lod={"SentenceIds": [[2, 2], [3, 2, 3, 3]]},
         batch=False,
     ),
