@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bireme.errors import FormatError
 from bireme.rpc import messages as m
-from bireme.rpc.codec import PIECE, Decoder, decode, encode
+from bireme.rpc.codec import PIECE, Decoder, decode, encode, pack, unpack
 from bireme.runtime.values import LoDTensor, SelectedRows
 
 DTYPES = st.sampled_from(
@@ -92,6 +92,11 @@ def test_frames_follow_one_another_on_a_stream() -> None:
     assert decoder.idle
 
 
+@given(st.lists(st.binary(max_size=50), max_size=5))
+def test_packed_pieces_come_back(pieces: list[bytes]) -> None:
+    assert unpack(pack(pieces)) == pieces
+
+
 # -- damage ------------------------------------------------------------------------------------
 @settings(max_examples=300)
 @given(st.data())
@@ -150,3 +155,9 @@ def test_bytes_after_a_frame_are_refused() -> None:
 def test_an_object_array_cannot_travel() -> None:
     with pytest.raises(FormatError, match="cannot travel"):
         encode(PUSH, {"x": np.array([object()])})
+
+
+@pytest.mark.parametrize("cut", [1, 4, 6])
+def test_a_packed_message_that_ends_early_is_refused(cut: int) -> None:
+    with pytest.raises(FormatError, match="ends within"):
+        unpack(pack([b"abc"])[:cut])

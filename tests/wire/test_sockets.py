@@ -1,0 +1,162 @@
+"""The real gRPC shell on port 0, in one process: exchanges, waiting calls, sizes."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bireme import flags
+from bireme.errors import Aborted, ConfigError, DeadlineExceeded
+from bireme.pserver.core import Core
+from bireme.pserver.roll import Limits
+from bireme.pserver.service import Service
+from bireme.pserver.settings import read_settings
+from bireme.pserver.updates import Updates
+from bireme.rpc.client import GrpcWire
+from bireme.rpc.codec import decode, encode
+from bireme.rpc.liveness import Times
+from bireme.rpc.messages import Heartbeat, Hello
+from bireme.rpc.server import listening, native_methods
+from bireme.rpc.wire import Unreachable
+from bireme.trainer.link import Link
+from tests.support.cluster import descending, side_by_side, tiny_server
+
+pytestmark = pytest.mark.wire
+
+
+class Live:
+    """One real server in a thread."""
+
+    def __init__(self, trainers: int, size: int) -> None:
+        program, scope = tiny_server("127.0.0.1:0", trainers, size=size)
+        (op,) = program.global_block().ops
+        settings = read_settings(op, program)
+        updates = Updates(program, settings, scope, descending(program, scope))
+        self.service = Service(Core(settings, Limits(silence=5)), updates)
+        self.started = threading.Event()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self.thread.start()
+        assert self.started.wait(10)
+
+    async def _serve(self) -> None:
+        async with listening("127.0.0.1:0", native_methods(self.service), 5.0) as port:
+            self.endpoint = f"127.0.0.1:{port}"
+            self.loop = asyncio.get_running_loop()
+            self.started.set()
+            await self.service.run()
+
+    def close(self) -> None:
+        if self.thread.is_alive():
+            self.loop.call_soon_threadsafe(self.service.stop, "the test is over")
+        self.thread.join(20)
+        self.service.close()
+
+
+@pytest.fixture
+def live() -> Iterator[Any]:
+    made: list[Live] = []
+
+    def make(trainers: int = 1, size: int = 4) -> Live:
+        made.append(Live(trainers, size))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def link(server: Live, trainer: int) -> Link:
+    times = Times(beat=0.5, silence=5.0, deadline=20.0, join=10.0)
+    return Link(trainer, lambda endpoint: GrpcWire(endpoint, 5.0), times)
+
+
+def trained(server: Live, trainer: int, size: int, steps: int = 3) -> Any:
+    used = link(server, trainer)
+    found = {}
+    for _ in range(steps):
+        used.push(server.endpoint, f"w@GRAD.trainer_{trainer}", np.ones(size, np.float32))
+        used.barrier([server.endpoint], strict=True)
+        found = used.exchange({server.endpoint: ("w",)})
+    used.close()
+    return found[server.endpoint]["w"]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared memory", "sockets"])
+@pytest.mark.parametrize("size", [4, 50_000, 3_000_000])
+def test_every_size_travels_by_every_way(live: Any, shared: bool, size: int) -> None:
+    before = flags.get("rpc_shared_memory")
+    flags.set_flags({"rpc_shared_memory": shared})
+    try:
+        server = live(2, size)
+        seen = side_by_side({f"t{i}": lambda i=i: trained(server, i, size) for i in range(2)})
+        assert set(seen["t0"].tolist()) == set(seen["t1"].tolist()) == {-3.0}
+    finally:
+        flags.set_flags({"rpc_shared_memory": before})
+
+
+def test_many_waiting_trainers_starve_no_call(live: Any) -> None:
+    server = live(48)
+    ends: list[str] = []
+
+    def wait(trainer: int) -> None:
+        try:
+            trained(server, trainer, 4, 1)
+        except Aborted as error:
+            ends.append(error.message)
+
+    waiting = [threading.Thread(target=wait, args=(i,)) for i in range(47)]
+    for thread in waiting:
+        thread.start()
+    wire = GrpcWire(server.endpoint, 5.0)
+    wire.call(encode(Hello(trainer=47, incarnation=1))[0], 5.0)
+    (beat,) = encode(Heartbeat(trainer=47, incarnation=1, step=0))
+    took = []
+    for _ in range(50):
+        began = time.perf_counter()
+        assert type(decode([wire.call(beat, 5.0)]).message).__name__ == "Accepted"
+        took.append(time.perf_counter() - began)
+    assert sorted(took)[25] < 0.25
+    server.loop.call_soon_threadsafe(server.service.stop, "enough")
+    for thread in waiting:
+        thread.join(20)
+    assert len(ends) == 47
+    wire.close()
+
+
+def test_a_port_in_use_is_a_config_error(live: Any) -> None:
+    taken = live().endpoint
+
+    async def again() -> None:
+        async with listening(taken, {}, 5.0):
+            pass
+
+    with pytest.raises(ConfigError, match=f"cannot listen at {taken}"):
+        asyncio.run(again())
+
+
+def test_nobody_there_is_unreachable_or_late() -> None:
+    wire = GrpcWire("127.0.0.1:9", 5.0)
+    with pytest.raises(Unreachable):
+        wire.call(b"", 2.0)
+    with pytest.raises(DeadlineExceeded):
+        wire.call(b"", 0.3, wait=True)
+    for brief in (True, False):
+        exchange = wire.exchange(2.0, brief)
+        exchange.write([b"x"])
+        exchange.close()
+        with pytest.raises(Unreachable):
+            exchange.read()
+    wire.close()
+
+
+def test_a_cancelled_exchange_wakes_its_reader(live: Any) -> None:
+    wire = GrpcWire(live().endpoint, 5.0)
+    exchange = wire.exchange(10.0)
+    threading.Timer(0.2, exchange.cancel).start()
+    with pytest.raises(Unreachable):
+        exchange.read()
+    wire.close()
