@@ -17,6 +17,7 @@ from bireme.ir import (
     Parameter,
     Program,
     Variable,
+    VarType,
     grad_name,
 )
 from bireme.ops.table import ROWS, OpSpec, no_gradient
@@ -85,7 +86,8 @@ def gradients(
         raise InvalidArgument(f"{len(outs)} targets but {len(weights)} target gradients")
     block = outs[0].block
     seeds = {t.name: None if w is None else w.name for t, w in zip(outs, weights, strict=True)}
-    made = differentiate(block, seeds, [v.name for v in ins], _names(no_grad_set), ())
+    stopped = _names(no_grad_set)
+    made = differentiate(block, seeds, [v.name for v in ins], stopped, (), seed=_append_ones_like)
     found = [made.get(v.name) for v in ins]
     return [None if name is None else block._var_recursive(name) for name in found]
 
@@ -97,11 +99,12 @@ def differentiate(
     no_grad: Collection[str],
     callbacks: Sequence[Callback],
     derive: Derive | None = None,
+    seed: Callable[[Block, str, Sequence[Callback]], None] | None = None,
 ) -> dict[str, str]:
     """Append the backward operators; the result maps each variable to the name of its gradient.
 
     `targets` maps a target to the variable that holds its gradient, or None for ones. `derive`
-    makes the operators from the path (default: `gradient_operators`).
+    makes the operators from the path (default: `gradient_operators`), `seed` the ones.
     """
     stopped = stopped_variables(block.program, no_grad) - set(inputs)
     path = operators_between(block, targets, inputs, stopped)
@@ -110,7 +113,7 @@ def differentiate(
     renames = {}
     for target, weight in targets.items():
         if weight is None:
-            _append_ones(block, target, callbacks)
+            (seed or _append_ones)(block, target, callbacks)
         else:
             renames[grad_name(target)] = weight
     ops = (derive or gradient_operators)(block, path, stopped)
@@ -328,18 +331,38 @@ def _infer(block: Block, op: Operator) -> None:
 def _append_ones(block: Block, target: str, callbacks: Sequence[Callback]) -> None:
     var = block._var_recursive(target)
     grad = block.create_var(name=grad_name(target), shape=var.shape, dtype=var.dtype)
-    role = OpRole.Backward | OpRole.Loss
-    attrs = {"shape": var.shape, "value": 1.0, "dtype": int(var.dtype or 5), "force_cpu": False}
-    kind = "fill_constant"
-    outputs = {"Out": (grad.name,)}
-    if any(n < 0 for n in var.shape):
-        kind, attrs = "fill_any_like", {"value": 1.0, "dtype": int(var.dtype or 5)}
-        op = Operator(kind, {"X": (target,)}, outputs, {**attrs, "op_role": role})
-    else:
-        op = Operator(kind, {}, outputs, {**attrs, "op_role": role})
+    op = Operator(
+        "fill_constant", {}, {"Out": (grad.name,)}, _ones(var, OpRole.Backward | OpRole.Loss)
+    )
     grad.op = block.append(op)
     for callback in callbacks:
         callback(block, op, {grad.name: target})
+
+
+def _append_ones_like(block: Block, target: str, callbacks: Sequence[Callback]) -> None:
+    """Ones in the shape that the target has when the program runs."""
+    var = block._var_recursive(target)
+    # Fluid leaves the dtype of this variable unset, which reads as bool
+    shape = block.create_var(
+        name=f"{target}_shape", shape=[len(var.shape) or 1], dtype=VarType.BOOL
+    )
+    grad = block.create_var(name=grad_name(target), shape=var.shape, dtype=var.dtype)
+    role = {"op_role": OpRole.Backward}
+    shape.op = block.append(Operator("shape", {"Input": (target,)}, {"Out": (shape.name,)}, role))
+    inputs, outputs = {"ShapeTensor": (shape.name,)}, {"Out": (grad.name,)}
+    grad.op = block.append(Operator("fill_constant", inputs, outputs, _ones(var, OpRole.Backward)))
+
+
+def _ones(var: Variable, role: int) -> dict[str, object]:
+    """The attributes of a fill_constant that makes ones like `var`."""
+    dtype = VarType.FP32 if var.dtype is None else var.dtype
+    return {
+        "shape": var.shape,
+        "value": 1.0,
+        "dtype": int(dtype),
+        "force_cpu": False,
+        "op_role": role,
+    }
 
 
 def mark_loss(block: Block, name: str) -> None:

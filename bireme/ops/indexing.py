@@ -36,8 +36,12 @@ def gather(xp: Array, X: Array, Index: Array) -> Array:
 
 @op("gather_grad")
 def gather_grad(xp: Array, X: Array, Index: Array, dOut: Array, overwrite: bool) -> Array:
+    """Of rows gathered twice, the last gradient counts where `overwrite` is set, as in Fluid."""
     dx = xp.zeros(X.shape, dtype=dOut.dtype)
-    xp.add.at(dx, Index.reshape(-1), dOut)
+    if overwrite:
+        dx[Index.reshape(-1)] = dOut
+    else:
+        xp.add.at(dx, Index.reshape(-1), dOut)
     return dx
 
 

@@ -149,6 +149,8 @@ def pixel_shuffle_grad(xp: Any, dOut: Array, upscale_factor: int) -> Array:
 def _space_to_depth_shape(ctx: Infer) -> None:
     x, b = ctx.x(), ctx.attr("blocksize")
     n, c, h, w = x.shape
+    if c % (b * b):
+        raise InvalidArgument(f"{c} channels cannot be spread over blocks of {b} by {b}")
     if (h > 0 and h % b) or (w > 0 and w % b):
         raise InvalidArgument(f"an image {h} x {w} cannot be cut into blocks of {b}")
     ctx.set("Out", (n, c * b * b, -1 if h < 0 else h // b, -1 if w < 0 else w // b), like=x)
@@ -156,9 +158,12 @@ def _space_to_depth_shape(ctx: Infer) -> None:
 
 @op("space_to_depth", infer=_space_to_depth_shape, grad=GradOp(uses=("X",)))
 def space_to_depth(xp: Any, X: Array, blocksize: int) -> Array:
+    """The memory order of Fluid, and of the networks trained with it: channels are spread over
+    an image of blocks, which then counts as the larger number of channels.
+    """
     n, c, h, w = X.shape
     b = blocksize
-    parts = X.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    parts = X.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
     return parts.reshape(n, c * b * b, h // b, w // b)
 
 
@@ -166,7 +171,7 @@ def space_to_depth(xp: Any, X: Array, blocksize: int) -> Array:
 def space_to_depth_grad(xp: Any, X: Array, dOut: Array, blocksize: int) -> Array:
     n, c, h, w = X.shape
     b = blocksize
-    parts = dOut.reshape(n, b, b, c, h // b, w // b).transpose(0, 3, 4, 1, 5, 2)
+    parts = dOut.reshape(n, c // (b * b), h, b, w, b).transpose(0, 3, 5, 1, 2, 4)
     return parts.reshape(X.shape)
 
 

@@ -226,7 +226,7 @@ def _path(
         rows = table if len(table) == label.size else table[label.reshape(-1)]
         bits = code if len(code) == label.size else code[label.reshape(-1)]
         there = rows >= 0
-        return xp.where(there, rows, 0), bits * there, there
+        return xp.where(there, rows, 0), (bits != 0) & there, there
     leaf = label.reshape(-1, 1) + classes
     depth = xp.arange(int(2 * classes - 1).bit_length() - 1)
     above = leaf >> (depth + 1)

@@ -24,8 +24,8 @@ def _added(x: Array, index: object, updates: Array) -> Array:
 
 
 CASES = [
-    Case("gather", {"X": _X, "Index": _IDS}, _X[_IDS]),
-    Case("gather", {"X": _X, "Index": _IDS[:, None]}, _X[_IDS], label="column"),
+    Case("gather", {"X": _X, "Index": _IDS}, _X[_IDS], {"overwrite": False}),
+    Case("gather", {"X": _X, "Index": np.array([[2], [0]])}, _X[[2, 0]], label="column"),
     Case(
         "scatter",
         {"X": _X, "Ids": np.array([2, 0, 1]), "Updates": _UPDATES},
