@@ -5,10 +5,11 @@ It knows servers and values by name; what the operators of a program mean is rea
 """
 
 import os
+import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -93,11 +94,35 @@ class Link:
         return self._results(peers)
 
     def _results(self, peers: list[Peer]) -> dict[str, dict[str, Value]]:
-        """Read every server's answer, side by side; the first refusal wakes the others."""
-        reading = [(p, self._readers.submit(self._own, p.result)) for p in peers[:-1]]
-        found = {p.wire.endpoint: self._own(p.result) for p in peers[-1:]}
+        """Read every server's answer as it comes; the first refusal wakes the others."""
+        near = [p for p in peers if p.door is not None]
+        far = [p for p in peers if p.door is None]
+        own = far.pop() if far and not near else None
+        reading = [(p, self._readers.submit(self._own, p.result)) for p in far]
+        found = {own.wire.endpoint: self._own(own.result)} if own else {}
+        for peer in self._arriving(near):
+            if self._own(peer.receive):
+                found[peer.wire.endpoint] = self._own(peer.result)
+            else:  # to be reached again, which must not keep the others waiting
+                reading.append((peer, self._readers.submit(self._own, peer.result)))
         found.update({p.wire.endpoint: answer.result() for p, answer in reading})
         return found
+
+    def _arriving(self, peers: list[Peer]) -> Iterator[Peer]:
+        """These peers, each when it has something to be read."""
+        waiting = {peer.door: peer for peer in peers}
+        ready = select.poll()
+        for door in waiting:
+            ready.register(door or 0, select.POLLIN)
+        until = time.monotonic() + self._times.deadline
+        while waiting:
+            events = ready.poll(max(0.0, until - time.monotonic()) * 1000)
+            self._check()
+            if not events:
+                self._own(lambda: _late(list(waiting.values())))
+            for door, _ in events:
+                ready.unregister(door)
+                yield waiting.pop(door)
 
     def _own(self, task: Callable[[], Result]) -> Result:
         """Do something whose failure is the job's."""
@@ -190,7 +215,7 @@ class Link:
             self._tell_all(done, patience=self._times.silence)
         self.silence()
         for peer in self._peers.values():
-            peer.wire.close()
+            peer.close()
         self._readers.shutdown(wait=False)
 
     def _tell_all(self, message: m.Message, patience: float) -> None:
@@ -223,6 +248,10 @@ class Link:
         """No more signs of life."""
         for heart in self._hearts:
             heart.stop()
+
+
+def _late(peers: list[Peer]) -> None:
+    raise DeadlineExceeded(f"{peers[0].name} did not answer in time", peer=peers[0].name)
 
 
 def leave_now(error: BiremeError) -> None:

@@ -44,11 +44,13 @@ class Links:
                 link = self._links[trainer] = Link(trainer, self.dial, times(), leave_now)
             return link
 
-    def close(self, trainer: int) -> None:
-        """Complete one trainer."""
+    def close(self, trainer: int, error: BaseException | None = None) -> None:
+        """Complete one trainer, or give up because of an error."""
         with self._lock:
             link = self._links.pop(trainer, None)
-        if link is not None:
+        if link is not None and error is not None:
+            link.abort(describe(error))
+        elif link is not None:
             link.close()
 
     def close_all(self) -> None:

@@ -6,6 +6,7 @@ under the same numbers: the server knows which of it has taken effect. The file 
 time, no programs.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from bireme import flags
 from bireme.errors import BiremeError, DeadlineExceeded, PeerLost, ProtocolError
 from bireme.rpc import messages as m
 from bireme.rpc.codec import Decoder, Received, Value, decode, encode
+from bireme.rpc.door import Door
 from bireme.rpc.liveness import Times
 from bireme.rpc.refusals import raised
 from bireme.rpc.shared import Attached, Outbox
@@ -59,6 +61,8 @@ class Peer:
         self._stream: Exchange | None = None
         self._outbox: Outbox | None = None
         self._attached = Attached()
+        self._door: Door | None = None
+        self._received: Received | None = None
         self._settles = False  # whether the exchange's answer means that its pushes were used
         self._rows = False  # whether it brings rows of tables
 
@@ -120,6 +124,16 @@ class Peer:
             )
         self._server, self.mode = answer.incarnation, answer.mode
         self._outbox = offer if answer.shared else None
+        self._enter(answer.door)
+
+    def _enter(self, door: str) -> None:
+        """Use a shorter way in, if one is offered and it can be reached."""
+        if self._door is not None:
+            self._door.close()
+        self._door = None
+        if door:
+            with contextlib.suppress(OSError):
+                self._door = Door(door, self.wire.endpoint)
 
     def say(self, message: m.Message, timeout: float, wait: bool = False) -> m.Message:
         """One small request; a refusal is raised."""
@@ -182,14 +196,32 @@ class Peer:
         pieces = encode(message, values, self._outbox.take if self._outbox else None)
         self._frames.append(pieces)
         if self._stream is None:
-            self._stream = self.wire.exchange(self._times.deadline, brief=self._outbox is not None)
+            self._stream = self._begin()
         self._stream.write(pieces)
+
+    def _begin(self) -> Exchange:
+        if self._door is not None:
+            return self._door.exchange(self._times.deadline)
+        return self.wire.exchange(self._times.deadline, brief=self._outbox is not None)
 
     def _end(self) -> None:
         assert self._stream is not None
         self._stream.close()
 
     # -- reading ---------------------------------------------------------------------------
+    @property
+    def door(self) -> int | None:
+        """What becomes readable when the answer comes; None if only `result` can wait for it."""
+        return self._door.fileno() if self._door is not None else None
+
+    def receive(self) -> bool:
+        """Read the answer, which has come; False if the connection has ended instead."""
+        try:
+            self._received = self._read()
+        except Unreachable:
+            return False
+        return True
+
     def result(self) -> dict[str, Value]:
         """What the exchange brings; it is over then.
 
@@ -214,6 +246,9 @@ class Peer:
         lost_at: float | None = None
         while True:
             self._check()
+            if self._received is not None:
+                received, self._received = self._received, None
+                return received
             try:
                 if lost_at is not None:
                     self._again()
@@ -237,7 +272,7 @@ class Peer:
             self._hello(max(PAUSE, self._times.silence / 4), wait=True)
         except DeadlineExceeded as error:
             raise Unreachable(error.message, peer=self.name) from None
-        self._stream = self.wire.exchange(self._times.deadline, brief=self._outbox is not None)
+        self._stream = self._begin()
         for pieces in self._frames:
             self._stream.write(pieces)
         self._stream.close()
@@ -258,6 +293,12 @@ class Peer:
             step=self._step,
             hint="see that server's log; the time is FLAGS_heartbeat_seconds",
         )
+
+    def close(self) -> None:
+        """Free the connection."""
+        if self._door is not None:
+            self._door.close()
+        self.wire.close()
 
     def cancel(self) -> None:
         """Wake whoever waits in `result`."""

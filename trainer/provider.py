@@ -36,13 +36,13 @@ def link(ops: list[Operator], context: Any) -> Callable[[Any], None]:
 
 
 class _Closer:
-    """What `exe.close()` does about a trainer's link."""
+    """What the end of an executor does about a trainer's link."""
 
     def __init__(self, trainer: int) -> None:
         self.trainer = trainer
 
-    def __call__(self) -> None:
-        links.close(self.trainer)
+    def __call__(self, error: BaseException | None) -> None:
+        links.close(self.trainer, error)
 
 
 Step = Callable[[Link, Any], None]

@@ -48,11 +48,11 @@ class Communicators:
         group = self.sessions[job.endpoints].group(f"ring{number}")
         self.rings[number] = Ring(group, inter_ranks)
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None = None) -> None:
         for ring in self.rings.values():
             ring.close()
         for session in self.sessions.values():
-            session.close()
+            session.close(error)
         self.rings.clear()
         self.sessions.clear()
         self.sent.clear()

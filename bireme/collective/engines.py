@@ -54,8 +54,8 @@ class Session(Protocol):
     def group(self, name: str) -> Group:
         """Every rank calls this with one name."""
 
-    def close(self) -> None:
-        """Leave the job."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Leave the job; the others hear of the error that ends this rank, if there is one."""
 
 
 def mpi_rank_and_size(environ: Mapping[str, str]) -> tuple[int, int] | None:
@@ -108,7 +108,7 @@ class _Local:
                 del self._waiting[key]
         return mine
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None = None) -> None:
         """Groups are closed by whoever has them."""
 
 
@@ -130,8 +130,8 @@ class _Nccl:
 
         return nccl_group(self._world, name, self._device)
 
-    def close(self) -> None:
-        self._world.close()
+    def close(self, error: BaseException | None = None) -> None:
+        self._world.close(error)
 
 
 def _world(job: Job) -> "World":

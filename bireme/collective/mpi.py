@@ -49,7 +49,7 @@ class MpiSession:
     def group(self, name: str) -> "MpiGroup":
         return MpiGroup(self._comm.Dup(), self._timeout)
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None = None) -> None:
         """mpi4py finalises MPI when the process ends."""
 
 

@@ -244,11 +244,13 @@ class World:
 
     # -- leaving ---------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Leave. Rank 0 stays until the others know that it leaves."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Leave, because of `error` if there is one. Rank 0 stays until the others know it."""
         if self._closed.is_set():
             return
         atexit.unregister(self._at_exit)
+        if isinstance(error, Exception):
+            self.failed(error)
         with contextlib.suppress(PeerError):
             self._ask(m.Leave(self.rank))
         self._closed.set()
@@ -257,10 +259,7 @@ class World:
         self._shut()
 
     def _at_exit(self) -> None:
-        error = getattr(sys, "last_value", None)  # set when an uncaught error ends the script
-        if isinstance(error, Exception):
-            self.failed(error)
-        self.close()
+        self.close(getattr(sys, "last_value", None))  # set when an uncaught error ends the script
 
     def _shut(self) -> None:
         self._closed.set()

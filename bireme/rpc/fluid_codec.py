@@ -13,7 +13,7 @@ import numpy as np
 from bireme.errors import BiremeError, FormatError
 from bireme.ir import numpy_name, to_dtype
 from bireme.runtime.arrays import Array
-from bireme.runtime.values import LoDTensor, SelectedRows
+from bireme.runtime.values import Lod, LoDTensor, SelectedRows
 
 from .codec import Value
 
@@ -179,7 +179,8 @@ def encode_variable(variable: Variable) -> bytes:
 
 
 def _put_value(head: bytearray, value: Value) -> list[memoryview | bytes]:
-    rows, lod, height = None, (), 0
+    rows, height = None, 0
+    lod: Lod = ()
     if isinstance(value, SelectedRows):
         rows, height = np.ascontiguousarray(value.rows, np.int64), value.height
         value = value.value

@@ -117,6 +117,7 @@ class Welcome(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     trainers: int
     incarnation: int
     shared: bool = False  # both can map the same memory
+    door: str = ""  # a shorter way in, for trainers of the same host
 
 
 class Accepted(Message, frozen=True, array_like=True, tag=True, kw_only=True):

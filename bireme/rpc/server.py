@@ -13,7 +13,8 @@ import grpc.aio
 
 from bireme.errors import BiremeError, ConfigError
 
-from .codec import pack, unpack
+from .codec import pack
+from .door import each
 from .options import server_options
 from .ports import reserved_ports
 from .wire import Service
@@ -48,18 +49,13 @@ def native_methods(service: Service) -> dict[str, Any]:
             yield piece
 
     async def brief(request: bytes, context: Any) -> bytes:
-        return pack([piece async for piece in service.exchange(_each(request))])
+        return pack([piece async for piece in service.exchange(each(request))])
 
     return {
         BRIEF: grpc.unary_unary_rpc_method_handler(brief),
         CALL: grpc.unary_unary_rpc_method_handler(call),
         EXCHANGE: grpc.stream_stream_rpc_method_handler(exchange),
     }
-
-
-async def _each(packed: bytes) -> AsyncIterator[bytes]:
-    for piece in unpack(packed):
-        yield piece
 
 
 def unary_methods(methods: Mapping[str, Method]) -> dict[str, Any]:

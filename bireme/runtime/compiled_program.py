@@ -129,7 +129,7 @@ class CompiledProgram:
 def _closer(replicas: Replicas) -> Any:
     known = weakref.ref(replicas)
 
-    def close() -> None:
+    def close(error: BaseException | None) -> None:
         alive = known()
         if alive is not None:
             alive.close()

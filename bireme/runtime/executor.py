@@ -36,7 +36,7 @@ class Executor:
 
     def __init__(self, place: Place | None = None) -> None:
         self.place: Place = check_place(default_place() if place is None else place)
-        self.closers: list[Callable[[], None]] = []
+        self.closers: list[Callable[[BaseException | None], None]] = []
         self._planner = Planner(self)
         if not isinstance(self.place, CUDAPlace):
             keep_memory()
@@ -172,19 +172,23 @@ class Executor:
         return fetched(plan, frame, return_numpy=False)
 
     def close(self) -> None:
-        """Run what was registered in `closers`, last first; a second call does nothing."""
+        """Tell the peers that this process is done; a second call does nothing."""
+        self._leave(None)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Run what was registered in `closers`, last first, with the error that ends the work."""
         if self._closed:
             return
         self._closed = True
         self._planner.clear()
         while self.closers:
-            self.closers.pop()()
+            self.closers.pop()(error)
 
     def __enter__(self) -> "Executor":
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._leave(error)
 
     # -- running ---------------------------------------------------------------------------
     def _run(

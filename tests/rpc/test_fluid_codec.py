@@ -26,9 +26,10 @@ def variables(draw: st.DrawFn) -> Variable:
         value = SelectedRows(np.arange(rows, dtype=np.int64)[::-1].copy(), value, 40)
     elif kind == "lod":
         value = LoDTensor(value, (np.array([0, rows], np.int64), np.arange(rows + 1)))
-    names = [draw(TEXT) for _ in range(3)]
+    name, out_name, table = draw(TEXT), draw(TEXT), draw(TEXT)
     trainer = draw(st.integers(0, 1 << 40))
-    return Variable(*names, trainer, draw(st.integers(0, 2)), None if kind == "none" else value)
+    held = None if kind == "none" else value
+    return Variable(name, out_name, table, trainer, draw(st.integers(0, 2)), held)
 
 
 def same_value(a: Any, b: Any) -> bool:

@@ -264,12 +264,28 @@ def test_a_prepared_block_works_on_the_scope_alone(exe, scope):
 
 def test_closing_runs_the_closers_once_and_forbids_running(scope):
     exe, calls = Executor(PLACE), []
-    exe.closers += [lambda: calls.append("first"), lambda: calls.append("second")]
+    exe.closers += [lambda error: calls.append("first"), lambda error: calls.append("second")]
     exe.close()
     exe.close()
     assert calls == ["second", "first"]
     with pytest.raises(UnsupportedError, match="closed"):
         exe.run(Program(), scope=scope)
+
+
+def test_an_error_that_leaves_an_executor_is_told_to_the_closers():
+    told: list[BaseException | None] = []
+    failure = ValueError("bad batch")
+
+    def work() -> None:
+        with Executor(PLACE) as exe:
+            exe.closers.append(told.append)
+            raise failure
+
+    with pytest.raises(ValueError, match="bad batch"):
+        work()
+    with Executor(PLACE) as exe:
+        exe.closers.append(told.append)
+    assert told == [failure, None]
 
 
 def test_a_dead_program_leaves_no_plan_behind(exe, scope):
