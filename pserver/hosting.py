@@ -12,6 +12,7 @@ from typing import Any
 
 from bireme import flags
 from bireme.ir import Operator
+from bireme.rpc.door import opened
 from bireme.rpc.memory import keep_memory
 from bireme.rpc.refusals import raised
 from bireme.rpc.server import listening, native_methods, unary_methods
@@ -87,7 +88,10 @@ async def _serve(
     with _obeying(service, signals):
         fluid = FluidService(service, updates, settings.trainers)
         handlers = {**native_methods(service), **unary_methods(fluid.methods())}
-        async with listening(settings.endpoint, handlers, times.silence):
+        async with (
+            opened(service) as service.door,
+            listening(settings.endpoint, handlers, times.silence),
+        ):
             print(
                 f"server {settings.endpoint} serves {settings.trainers} trainer(s)",
                 file=sys.stderr,

@@ -2,7 +2,8 @@
 training lives here.
 
 The event loop is the only owner of the core. Updates and every copy of size run on one worker
-thread, in the order of the core's instructions. A call that waits is a future in a dictionary and
+thread, in the order of the core's instructions; what is known to take less than handing it over
+is done at once. A call that waits is a future in a dictionary and
 holds nothing else.
 """
 
@@ -28,6 +29,11 @@ from .updates import Updates
 __all__ = ["Service", "refused"]
 
 Reader = Callable[[e.Send], Any]
+QUICK = 1e-3  # seconds that the event loop may work without looking up
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    return tuple(given) if isinstance(given, dict) else getattr(given, "names", ())
 
 
 def refused(failure: e.Failure) -> m.Refused:
@@ -83,7 +89,10 @@ class Service:
         self._sharing: set[tuple[int, int]] = set()  # trainers that map our memory, and we theirs
         self._incarnation = time.time_ns()
         self._end: asyncio.Future[e.Failure | None] | None = None
+        self._queued = 0  # what the worker has been given and has not done
+        self._pace: dict[Any, float] = {}  # seconds that work of each kind took the last time
         self.error: BaseException | None = None  # what an update raised
+        self.door = ""  # where trainers of this host may come in
 
     # -- the life of a server --------------------------------------------------------------
     async def run(self) -> e.Failure | None:
@@ -132,6 +141,7 @@ class Service:
             trainers=answer.trainers,
             incarnation=self._incarnation,
             shared=(said.trainer, said.incarnation) in self._sharing,
+            door=self.door if (said.trainer, said.incarnation) in self._sharing else "",
         )
         return encode(welcome)[0]
 
@@ -258,7 +268,37 @@ class Service:
         return self._work(task, *given)
 
     def _work(self, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
-        return asyncio.get_running_loop().run_in_executor(self._worker, task, *given)
+        """Something for the worker, in its turn. What was quick the last time is done here and
+        now if the worker has nothing to do: handing it over would take longer.
+        """
+        kind = (task.__name__, *(getattr(g, "blocks", None) or _names(g) for g in given[:1]))
+        if self._queued == 0 and self._pace.get(kind, 1.0) < QUICK:
+            return self._done(kind, task, given)
+        self._queued += 1
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._worker, self._timed, kind, task, given)
+        future.add_done_callback(self._unqueue)
+        return future
+
+    def _timed(self, kind: Any, task: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        began = time.perf_counter()
+        try:
+            return task(*given)
+        finally:
+            self._pace[kind] = time.perf_counter() - began
+
+    def _done(
+        self, kind: Any, task: Callable[..., Any], given: tuple[Any, ...]
+    ) -> "asyncio.Future[Any]":
+        future = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(self._timed(kind, task, given))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def _unqueue(self, done: "asyncio.Future[Any]") -> None:
+        self._queued -= 1
 
     def _applied(self, done: "asyncio.Future[Any]", number: int) -> None:
         error = done.exception()
