@@ -16,8 +16,8 @@ import numpy as np
 import bireme as fluid
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "oracle"))
-import curves
-import zoo
+import curves  # type: ignore[import-not-found]  # found by the path above
+import zoo  # type: ignore[import-not-found]
 
 STEPS = 5
 
