@@ -35,8 +35,8 @@ _NAMES: dict[str, str] = {
 }
 
 _MODULES = (
-    "backward clip collective core dataset distributed errors flags fleet initializer io ir "
-    "layers metrics nets ops optimizer param_attr passes profiler pserver reader regularizer "
+    "backward clip collective core dataset debugger distributed errors flags fleet initializer io "
+    "ir layers metrics nets ops optimizer param_attr passes profiler pserver reader regularizer "
     "rpc runtime trainer transpiler"
 ).split()
 
