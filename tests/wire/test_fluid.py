@@ -1,5 +1,5 @@
 """Real Fluid 1.8.5 trainers on this project's servers. Name its interpreter in
-BIREME_FLUID_PYTHON.
+FLUID_PYTHON.
 """
 
 import json
@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-FLUID = shutil.which(os.environ.get("BIREME_FLUID_PYTHON", "")) or ""
+FLUID = shutil.which(os.environ.get("FLUID_PYTHON", "")) or ""
 SCRIPT = Path(__file__).with_name("fluid_job.py")
 
 pytestmark = [
     pytest.mark.wire,
     pytest.mark.slow,
     pytest.mark.skipif(
-        not FLUID, reason="BIREME_FLUID_PYTHON names no Python with paddlepaddle 1.8.5"
+        not FLUID, reason="FLUID_PYTHON names no Python with paddlepaddle 1.8.5"
     ),
 ]
 
