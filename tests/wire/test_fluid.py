@@ -18,9 +18,7 @@ SCRIPT = Path(__file__).with_name("fluid_job.py")
 pytestmark = [
     pytest.mark.wire,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not FLUID, reason="FLUID_PYTHON names no Python with paddlepaddle 1.8.5"
-    ),
+    pytest.mark.skipif(not FLUID, reason="FLUID_PYTHON names no Python with paddlepaddle 1.8.5"),
 ]
 
 PYTHONS = {"bireme": sys.executable, "paddle.fluid": FLUID}
