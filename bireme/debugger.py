@@ -1,28 +1,33 @@
-"""What scripts know as `fluid.debugger`: a block's picture, and a program as text."""
+"""What scripts know as `fluid.debugger`: programs as pictures and as text."""
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from bireme.ir import Block, Program
-from bireme.ir.drawing import to_dot, to_svg
+from bireme.ir.drawing import draw
 
-__all__ = ["draw_block_graphviz", "draw_program", "pprint_program_codes"]
-
-
-def draw_program(program: Program, path: str) -> None:
-    """Write the picture of a program: SVG for a name that ends in .svg, else DOT."""
-    picture = to_svg(program) if path.endswith(".svg") else to_dot(program)
-    Path(path).write_text(picture, "utf-8")
+__all__ = ["draw_block_graphviz", "draw_program", "pprint_block_codes", "pprint_program_codes"]
 
 
 def draw_block_graphviz(
-    block: Block, highlights: Iterable[Any] | None = None, path: str = "./temp.dot"
+    block: Block, highlights: Sequence[str] | None = None, path: str = "./temp.dot"
 ) -> None:
-    """Write the picture of the program that a block belongs to (see `draw_program`)."""
-    draw_program(block.program, path)
+    """Draw a block and those inside it; names that match `highlights` are outlined in red.
+
+    The name decides: DOT for Graphviz, or SVG, which needs no other program.
+    """
+    draw(block, path, highlights or ())
 
 
-def pprint_program_codes(program: Program) -> None:
+def draw_program(program: Program, path: str) -> None:
+    """Write the picture of a whole program: SVG where `path` ends in .svg, else DOT."""
+    draw(program, path)
+
+
+def pprint_program_codes(program_desc: Program) -> None:
     """Print a program as text."""
-    print(program)
+    print(program_desc)
+
+
+def pprint_block_codes(block_desc: Block, show_backward: bool = False) -> None:
+    """Print a block as text."""
+    print(block_desc)

@@ -133,17 +133,22 @@ def explain(
 
 @main.command()
 @click.option("--show", is_flag=True, help="Print the program as text, too.")
+@click.option("--draw", type=click.Path(path_type=Path), help="Draw it, too: NAME.svg or NAME.dot.")
 @click.argument("path", type=click.Path(path_type=Path))
-def verify(path: Path, show: bool) -> None:
+def verify(path: Path, show: bool, draw: Path | None) -> None:
     """Check the program in PATH: a saved model's folder, a __model__ file, or a program's text.
 
     A program is valid when every operator is known and has the slots of its row, every name is
     declared, and every value is written before it is read. The first fault is reported with its
     operator.
     """
+    from bireme.ir import drawing
+
     from .explain import program_at, summary
 
     program = program_at(path)
     if show:
         click.echo(str(program))
+    if draw is not None:
+        drawing.draw(program, draw)
     click.echo(summary(program))

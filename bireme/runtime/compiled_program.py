@@ -2,14 +2,13 @@
 
 import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.ir import Program, default_main_program
-from bireme.ir.drawing import to_dot
+from bireme.ir.drawing import draw
 
 from .feeding import fetch_names
 from .places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
@@ -41,7 +40,7 @@ class CompiledProgram:
         self._places: list[Place] | None = None
         self._replicas: Replicas | None = None
         self._step = -1
-        self._picture = self._build.debug_graphviz_path
+        self._drawn = False
 
     def with_data_parallel(
         self,
@@ -67,7 +66,6 @@ class CompiledProgram:
             raise InvalidArgument(f"loss '{name}' is not a variable of the program")
         self._loss_name = name
         self._build = build_strategy or self._build
-        self._picture = self._build.debug_graphviz_path
         self._execution = exec_strategy or self._execution
         self._places = _place_list(places)
         return self
@@ -97,10 +95,10 @@ class CompiledProgram:
         return [[_shown(v, return_numpy=return_numpy) for v in values] for values in results]
 
     def _draw(self) -> None:
-        """Write the picture that the build strategy asks for, once."""
-        path, self._picture = self._picture, ""
-        if path:
-            Path(path).write_text(to_dot(self._program), "utf-8")
+        """Write the program as a picture, once, where the strategy asks for one."""
+        if self._build.debug_graphviz_path and not self._drawn:
+            self._drawn = True
+            draw(self._program, self._build.debug_graphviz_path)
 
     def _run_once(
         self, executor: "Executor", count: int, feed: Any, fetch_list: Any, scope: Scope

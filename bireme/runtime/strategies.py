@@ -79,7 +79,7 @@ class BuildStrategy(_Strategy):
     _DEFAULTS: ClassVar[dict[str, Any]] = {
         "async_mode": False,
         "cache_runtime_context": False,
-        "debug_graphviz_path": "",
+        "debug_graphviz_path": "",  # where to draw the program: NAME.dot or NAME.svg
         "enable_auto_fusion": False,
         "enable_backward_optimizer_op_deps": True,
         "enable_inplace": True,
