@@ -19,7 +19,9 @@ from typing import Any
 
 from bireme.collective.engines import Session, mpi_rank_and_size
 from bireme.collective.group import Group
-from bireme.collective.lanes import Lane, Work
+from bireme.collective.lanes import Work
+from bireme.collective.leaving import uncaught
+from bireme.collective.members import Members
 from bireme.collective.views import (
     as_array,
     as_arrays,
@@ -84,28 +86,11 @@ class GroupMember:
 
 
 @dataclass
-class _Members:
-    """A group, and the world's ranks of its members."""
-
-    group: Group
-    ranks: list[int]
-    lanes: "dict[tuple[str, int], Lane]" = field(default_factory=dict)
-
-    def local(self, rank: int, what: str) -> int:
-        if rank not in self.ranks:
-            raise InvalidArgument(f"{what} rank {rank} is not in this group of ranks {self.ranks}")
-        return self.ranks.index(rank)
-
-    def lane(self, kind: str, peer: int = -1) -> "Lane":
-        return self.lanes.setdefault((kind, peer), Lane())
-
-
-@dataclass
 class _State:
     backend: str
     session: Session
-    world: _Members
-    made: list[_Members] = field(default_factory=list)
+    world: Members
+    made: list[Members] = field(default_factory=list)
 
 
 _state: _State | None = None
@@ -146,9 +131,9 @@ def init_process_group(
     meeting = Meeting(name, init_method or "env://", rank, world_size, seconds)
     session, own, size = meet(meeting, os.environ)
     opened = _open(session, name)
-    _state = _State(name, session, _Members(opened, list(range(size))))
+    _state = _State(name, session, Members(opened, list(range(size))))
     assert opened.rank == own
-    atexit.register(destroy_process_group)
+    atexit.register(_at_exit)
 
 
 def _backend(name: str | None) -> str:
@@ -174,13 +159,17 @@ def destroy_process_group(group: Any = None) -> None:
         return
     going = [*_state.made, _state.world] if group is None else [_members(group)]
     for members in going:
-        for lane in members.lanes.values():
-            lane.close()
-        members.group.close()
+        members.close()
     if group is None:
-        atexit.unregister(destroy_process_group)
+        atexit.unregister(_at_exit)
         _state.session.close()
         _state = None
+
+
+def _at_exit() -> None:
+    if _state is not None and (error := uncaught()) is not None:
+        _state.session.fail(error)
+    destroy_process_group()
 
 
 def is_initialized() -> bool:
@@ -214,7 +203,7 @@ def new_group(ranks: Sequence[int] | None = None) -> Any:
     made = state.world.group.split(0 if inside else None, chosen.index(me) if inside else 0)
     if made is None:
         return GroupMember.NON_GROUP_MEMBER
-    members = _Members(made, chosen)
+    members = Members(made, chosen)
     state.made.append(members)
     return members
 
@@ -228,11 +217,11 @@ def _current() -> _State:
     return _state
 
 
-def _members(group: Any) -> _Members:
+def _members(group: Any) -> Members:
     state = _current()
     if group is None:
         return state.world
-    if isinstance(group, _Members):
+    if isinstance(group, Members):
         return group
     raise InvalidArgument(f"{group!r} is not a group", hint="new_group(ranks) makes one")
 
@@ -284,7 +273,7 @@ def _recv(tensor: Any, src: int | None, group: Any, tag: int, *, later: bool) ->
     return members.lane("recv").do(act, later=later)
 
 
-def _peer(members: _Members, rank: int, what: str) -> int:
+def _peer(members: Members, rank: int, what: str) -> int:
     if rank == members.ranks[members.group.rank]:
         raise InvalidArgument(
             f"invalid {what} rank: {what} rank should not be the same as the rank of this process"
@@ -323,7 +312,7 @@ def all_gather(
     """tensor_list[r] becomes rank r's array."""
     array, outs = as_array(tensor), as_arrays(tensor_list)
 
-    def act(members: _Members) -> None:
+    def act(members: Members) -> None:
         rows = rows_for(members.group.size, outs, array, "tensor_list")
         members.group.all_gather(rows, array)
         hand_out(rows, outs)
@@ -341,7 +330,7 @@ def gather(
     """On `dst`, gather_list[r] becomes rank r's array; the others pass no list."""
     array, outs = as_array(tensor), None if gather_list is None else as_arrays(gather_list)
 
-    def act(members: _Members) -> None:
+    def act(members: Members) -> None:
         root = members.local(dst, "destination")
         check_root(members.group.rank == root, outs, "gather_list")
         rows = None if outs is None else rows_for(members.group.size, outs, array, "gather_list")
@@ -362,7 +351,7 @@ def scatter(
     """The array becomes `src`'s scatter_list[rank]; the others pass no list."""
     array, ins = as_array(tensor), None if scatter_list is None else as_arrays(scatter_list)
 
-    def act(members: _Members) -> None:
+    def act(members: Members) -> None:
         root = members.local(src, "source")
         check_root(members.group.rank == root, ins, "scatter_list")
         rows = None if ins is None else stacked(members.group.size, ins, array, "scatter_list")
@@ -381,7 +370,7 @@ def reduce_scatter(
     """output = the reduction of input_list[rank] over all ranks."""
     array, ins = as_array(output), as_arrays(input_list)
 
-    def act(members: _Members) -> None:
+    def act(members: Members) -> None:
         rows = stacked(members.group.size, ins, array, "input_list")
         members.group.reduce_scatter(array, rows, op)
 
@@ -393,7 +382,7 @@ def barrier(group: Any = None, async_op: bool = False) -> Work | None:
     return _do(group, lambda m: m.group.barrier(), async_op)
 
 
-def _do(group: Any, act: Callable[[_Members], None], later: bool) -> Work | None:
+def _do(group: Any, act: Callable[[Members], None], later: bool) -> Work | None:
     if _outside(group):
         warnings.warn("a collective was called on a group without this process", stacklevel=3)
         return None

@@ -49,10 +49,14 @@ class Communicators:
         self.rings[number] = Ring(group, inter_ranks)
 
     def close(self, error: BaseException | None = None) -> None:
+        """Leave; because of `error`, if there is one, which the others hear before links close."""
+        if error is not None:
+            for session in self.sessions.values():
+                session.fail(error)
         for ring in self.rings.values():
             ring.close()
         for session in self.sessions.values():
-            session.close(error)
+            session.close()
         self.rings.clear()
         self.sessions.clear()
         self.sent.clear()

@@ -54,8 +54,11 @@ class Session(Protocol):
     def group(self, name: str) -> Group:
         """Every rank calls this with one name."""
 
-    def close(self, error: BaseException | None = None) -> None:
-        """Leave the job; the others hear of the error that ends this rank, if there is one."""
+    def fail(self, error: BaseException) -> None:
+        """Tell the other ranks the error that ends this one."""
+
+    def close(self) -> None:
+        """Leave the job."""
 
 
 def mpi_rank_and_size(environ: Mapping[str, str]) -> tuple[int, int] | None:
@@ -108,7 +111,10 @@ class _Local:
                 del self._waiting[key]
         return mine
 
-    def close(self, error: BaseException | None = None) -> None:
+    def fail(self, error: BaseException) -> None:
+        """A thread that leaves its group says enough."""
+
+    def close(self) -> None:
         """Groups are closed by whoever has them."""
 
 
@@ -130,8 +136,11 @@ class _Nccl:
 
         return nccl_group(self._world, name, self._device)
 
-    def close(self, error: BaseException | None = None) -> None:
-        self._world.close(error)
+    def fail(self, error: BaseException) -> None:
+        self._world.fail(error)
+
+    def close(self) -> None:
+        self._world.close()
 
 
 def _world(job: Job) -> "World":

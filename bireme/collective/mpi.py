@@ -10,10 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from bireme.errors import CollectiveMismatch, ConfigError, DeadlineExceeded, UnsupportedError
+from bireme.errors import (
+    CollectiveMismatch,
+    ConfigError,
+    DeadlineExceeded,
+    PeerLost,
+    UnsupportedError,
+)
 from bireme.runtime.arrays import Array
 
 from .group import BaseGroup, Call, Group, check_same
+from .leaving import describe
 from .reduction import finish, fold
 
 __all__ = ["MpiGroup", "MpiSession", "runtime_rank_and_size"]
@@ -45,11 +52,18 @@ class MpiSession:
             )
         self._comm = world.Split(0, rank)
         self._timeout = timeout
+        self._groups: list[MpiGroup] = []
 
     def group(self, name: str) -> "MpiGroup":
-        return MpiGroup(self._comm.Dup(), self._timeout)
+        group = MpiGroup(self._comm.Dup(), self._timeout)
+        self._groups.append(group)
+        return group
 
-    def close(self, error: BaseException | None = None) -> None:
+    def fail(self, error: BaseException) -> None:
+        for group in self._groups:
+            group.fail(describe(error))
+
+    def close(self) -> None:
         """mpi4py finalises MPI when the process ends."""
 
 
@@ -65,6 +79,8 @@ class MpiGroup(BaseGroup):
         self._timeout = timeout
         self._number = 0
         self._closed = False
+        self._parts: list[MpiGroup] = []
+        self._last_words: list[Any] = []
 
     # -- agreement and waiting -----------------------------------------------------------------
 
@@ -81,7 +97,27 @@ class MpiGroup(BaseGroup):
         self._wait(answers)
         self._mpi.Request.Waitall(sent)
         if not (frames == mine).all():
+            self._hear(frames)
             check_same(list(map(self._text, frames)), self.rank, self._number)
+
+    def fail(self, cause: str) -> None:
+        """Let those who wait for this rank know that it will not come, and why."""
+        frame = np.frombuffer(f"!{cause}".encode()[:_FRAME].ljust(_FRAME), np.uint8)
+        others = [r for r in range(self.size) if r != self.rank]
+        self._last_words = [frame, *(self._words.Isend(frame, r, 0) for r in others)]
+        for part in self._parts:
+            part.fail(cause)
+
+    def _hear(self, frames: Array) -> None:
+        for rank, frame in enumerate(frames):
+            if frame[0] == ord("!"):
+                cause = frame.tobytes()[1:].decode(errors="replace").rstrip()
+                raise PeerLost(
+                    f"rank {rank} of {self.size} is lost: {cause}",
+                    peer=f"rank {rank}",
+                    step=self._number,
+                    hint="look at that rank's log; the job cannot go on without it",
+                )
 
     def _text(self, frame: Array) -> str:
         number, _, call = frame.tobytes().decode().rstrip().partition(" ")
@@ -188,7 +224,11 @@ class MpiGroup(BaseGroup):
         undefined = self._mpi.UNDEFINED
         key = ranks.index(self.rank) if color is not None else 0
         comm = self._comm.Split(undefined if color is None else color, key)
-        return None if color is None else MpiGroup(comm, self._timeout)
+        if color is None:
+            return None
+        part = MpiGroup(comm, self._timeout)
+        self._parts.append(part)
+        return part
 
     def close(self) -> None:
         # To free a communicator is itself collective; MPI frees all of them when it ends.

@@ -44,7 +44,7 @@ class Surroundings(Protocol):
     def lost(self, rank: int) -> Exception:
         """The error for a link that `rank` closed, naming who is to blame."""
 
-    def failed(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Tell the others why this rank stops."""
 
     def subgroup(self, name: str, ranks: Sequence[int]) -> "WireGroup":
@@ -92,7 +92,7 @@ class WireGroup(BaseGroup):
         try:
             super()._do(call, verb, *args)
         except (CollectiveMismatch, DeadlineExceeded) as error:
-            self._world.failed(error)
+            self._world.fail(error)
             raise
 
     def _carry(self, call: Call, verb: Callable[..., None], *args: Any) -> None:

@@ -8,7 +8,6 @@ import atexit
 import contextlib
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -16,9 +15,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bireme.errors import Aborted, BiremeError, ConfigError, DeadlineExceeded, PeerError, PeerLost
+from bireme.errors import Aborted, ConfigError, DeadlineExceeded, PeerError, PeerLost
 
 from . import membership as m
+from .leaving import describe, uncaught
 from .links import Address, Hello, Listener, connect
 from .shared import recv_region, send_region, share_region
 from .wire import Links, WireGroup
@@ -234,23 +234,18 @@ class World:
             hint="look at that rank's log; the job cannot go on without it",
         )
 
-    def failed(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """This rank stops; let the others know why before they see closed links."""
-        text = error.message if isinstance(error, BiremeError) else str(error)
-        try:
-            self._note(self._ask(m.Report(self.rank, self.rank, f"{type(error).__name__}: {text}")))
-        except PeerError:
-            return  # nobody is there to hear it
+        with contextlib.suppress(PeerError):  # nobody may be there to hear it
+            self._note(self._ask(m.Report(self.rank, self.rank, describe(error))))
 
     # -- leaving ---------------------------------------------------------------------------
 
-    def close(self, error: BaseException | None = None) -> None:
-        """Leave, because of `error` if there is one. Rank 0 stays until the others know it."""
+    def close(self) -> None:
+        """Leave. Rank 0 stays until the others know it."""
         if self._closed.is_set():
             return
         atexit.unregister(self._at_exit)
-        if isinstance(error, Exception):
-            self.failed(error)
         with contextlib.suppress(PeerError):
             self._ask(m.Leave(self.rank))
         self._closed.set()
@@ -259,7 +254,9 @@ class World:
         self._shut()
 
     def _at_exit(self) -> None:
-        self.close(getattr(sys, "last_value", None))  # set when an uncaught error ends the script
+        if (error := uncaught()) is not None:
+            self.fail(error)
+        self.close()
 
     def _shut(self) -> None:
         self._closed.set()

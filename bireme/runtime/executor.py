@@ -188,7 +188,8 @@ class Executor:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._leave(error)
+        orderly = isinstance(error, SystemExit) and not error.code
+        self._leave(None if orderly else error)
 
     # -- running ---------------------------------------------------------------------------
     def _run(

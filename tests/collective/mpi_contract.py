@@ -12,6 +12,7 @@ import pytest
 
 from bireme.collective import Group
 from bireme.collective.mpi import MpiGroup
+from bireme.errors import PeerLost
 
 from .contract import GroupContract
 
@@ -35,6 +36,21 @@ class TestMpi(GroupContract):
         except Exception as error:
             mine = error
         return list(self.comm.allgather(mine))
+
+    @pytest.mark.parametrize("inside", [False, True])
+    def test_a_rank_that_fails_tells_the_others_why(self, inside: bool) -> None:
+        with self.groups(3) as groups:
+            part = groups[0].split(0)
+            if groups[0].rank == 1:
+                groups[0].fail("ValueError: the loss is not a number")
+                mine = ""
+            else:
+                with pytest.raises(PeerLost) as caught:
+                    (part if inside else groups[0]).all_reduce(np.zeros(3))
+                mine = str(caught.value)
+            for rank, text in enumerate(self.comm.allgather(mine)):
+                wanted = "rank 1 of 3 is lost: ValueError: the loss is not a number"
+                assert wanted in text or rank == 1
 
     def assert_sum(self, result: np.ndarray, wanted: np.ndarray) -> None:
         np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-4)

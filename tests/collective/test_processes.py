@@ -107,3 +107,13 @@ def test_a_killed_trainer_is_named_with_the_step(free_port, victim):
                 assert code == 1
                 assert f"rank {victim} of 3 is lost" in errors
                 assert re.search(rf"rank {victim}, step \d+", errors)
+
+
+@pytest.mark.parametrize("error", ["ValueError", "KeyboardInterrupt"])
+def test_an_error_that_leaves_an_executor_is_told_to_the_other_trainers(free_port, error):
+    endpoints = ",".join(f"127.0.0.1:{free_port()}" for _ in range(3))
+    with started(TRAINER, [[rank, endpoints, error] for rank in range(3)]) as processes:
+        for rank in (0, 2):
+            code, errors = ending(processes[rank], HEARTBEAT + 5)
+            assert code == 1
+            assert f"rank 1 of 3 is lost: {error}: the loss is not a number" in errors

@@ -108,7 +108,7 @@ def test_a_failed_rank_tells_the_others_why(free_port):
     def work(world: World) -> None:
         group = world.group()
         if world.rank == 1:
-            world.failed(ValueError("loss is not a number"))
+            world.fail(ValueError("loss is not a number"))
             group.close()
         group.all_reduce(np.zeros(3))
 

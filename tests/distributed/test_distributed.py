@@ -71,6 +71,34 @@ def test_processes_meet_by_a_file_even_if_an_old_one_is_there(free_port, tmp_pat
     assert not path.exists()
 
 
+FAILING = """
+import sys, numpy as np, bireme.distributed as dist
+rank = int(sys.argv[2])
+dist.init_process_group("gloo", init_method=sys.argv[1], rank=rank, world_size=2)
+if rank == 1:
+    raise ValueError("the loss is not a number")
+dist.all_reduce(np.zeros(3))
+"""
+
+
+@pytest.mark.wire
+def test_an_uncaught_error_is_told_to_the_others(free_port):
+    method = f"tcp://127.0.0.1:{free_port()}"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", FAILING, method, str(rank)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    told = started[0].communicate(timeout=60)[0]
+    started[1].communicate(timeout=60)
+    assert started[0].returncode == 1
+    assert "rank 1 of 2 is lost: ValueError: the loss is not a number" in told
+
+
 def test_a_process_alone_makes_every_call(alone):
     x = np.array([3.0])
     dist.all_reduce(x)
