@@ -53,6 +53,7 @@ class Rounds:
         self.version = 0
         self._settings = settings
         self._expected = expected
+        self._own = settings.owned()
         self._open: dict[int, list[Pushed]] = {}
         self._closed: dict[int, deque[list[Pushed]]] = {}
         self._barriers: dict[int, int] = {}
@@ -91,16 +92,16 @@ class Rounds:
 
     def _update(self, pushed: list[Pushed]) -> Apply:
         names = {name for _, given in pushed for name in given}
-        blocks = [b for b in self._settings.blocks if self._wanted(b, names)]
+        blocks = dict.fromkeys(b for b in self._settings.blocks if self._wanted(b, names))
         absent = [
             n for n, block in self._settings.gradients.items() if n not in names and block in blocks
         ]
         return Apply(self._number, tuple(blocks), tuple(t for t, _ in pushed), tuple(absent))
 
-    def _wanted(self, block: int, names: Iterable[str]) -> bool:
+    def _wanted(self, block: int, names: set[str]) -> bool:
         """A block runs if one of its gradients has come, or if it waits for none."""
-        own = self._settings.owned_by(block)
-        return not own or any(name in names for name in own)
+        own = self._own.get(block)
+        return own is None or not own.isdisjoint(names)
 
     def applied(self, number: int) -> None:
         self._running = False

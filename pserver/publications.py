@@ -3,13 +3,16 @@ that is agreed.
 
 The event loop keeps this book; the worker writes the frames. A region of shared memory is written
 again only when all who were told of it have made another call, for by then they have read it.
+Once it is known what trainers ask for, updates write their results where these are published.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bireme.rpc.codec import Value
+from bireme.rpc.messages import Tensor
 from bireme.rpc.shared import Board, Region
+from bireme.runtime.arrays import Array
 
 from .events import Call, Send
 from .updates import Updates
@@ -25,27 +28,66 @@ class Publications:
     def __init__(self, updates: Updates, work: Work) -> None:
         self._updates = updates
         self._work = work
-        self._board = Board()
+        self._board = Board()  # regions that updates write to
+        self._spare = Board()  # and others
         self._frames: dict[tuple[tuple[str, ...], bool], tuple[Any, Region | None]] = {}
+        self._asked: tuple[str, ...] = ()  # what trainers of this host asked for the last time
+        self._next: Region | None = None  # where the running update writes that
+        self._tensors: tuple[Tensor, ...] = ()
 
-    def outdated(self) -> None:
-        """An update is about to run: nothing published so far is given to anybody new."""
+    def outdated(self, blocks: Sequence[int]) -> dict[str, Array]:
+        """These blocks are about to run: nothing published so far is given to anybody new. What
+        comes next goes where the result says.
+        """
         for _, region in self._frames.values():
             if region is not None:
                 region.current = False
         self._frames.clear()
+        if self._next is not None:
+            self._next.current = False
+            self._next = None
+        if not self._asked or not self._updates.renews(self._asked, blocks):
+            return {}
+        return self._prepared()
+
+    def _prepared(self) -> dict[str, Array]:
+        """Room for everything that will be asked for."""
+        values = [self._updates.value(name) for name in self._asked]
+        tensors = tuple(
+            Tensor(name, str(value.dtype), value.shape)
+            for name, value in zip(self._asked, values, strict=True)
+        )
+        if tensors != self._tensors:
+            self._tensors, self._board = tensors, Board()
+        region = self._next = self._board.take()
+        if not region.arrays:
+            region.lay_out([(tensor.shape, tensor.dtype) for tensor in tensors])
+        return dict(zip(self._asked, region.arrays, strict=True))
 
     def variables(self, send: Send, call: Call, shared: bool) -> Any:
         """A future of the frame with these variables."""
         key = (send.names, shared)
         if key not in self._frames:
-            region = self._room(shared)
-            take = region.outbox.take if region is not None else None
-            self._frames[key] = (self._work(self._updates.publish, send, take), region)
+            written = self._written(send) if shared else None
+            self._frames[key] = written or self._copied(send, shared)
         frame, region = self._frames[key]
         if region is not None:
             region.readers[call.trainer] = call.sequence
         return frame
+
+    def _written(self, send: Send) -> tuple[Any, Region] | None:
+        """The frame of what the last update has written in shared memory."""
+        region = self._next
+        if region is None or send.names != self._asked:
+            return None
+        given = (send, self._tensors, region.place, region.arrays)
+        return self._work(self._updates.announce, *given), region
+
+    def _copied(self, send: Send, shared: bool) -> tuple[Any, Region | None]:
+        self._asked = send.names if shared else self._asked
+        region = self._room(shared)
+        take = region.outbox.take if region is not None else None
+        return self._work(self._updates.publish, send, take), region
 
     def rows(self, asked: dict[str, Value], send: Send, call: Call, shared: bool) -> Any:
         """A future of the frame with rows of tables, for one trainer."""
@@ -59,14 +101,16 @@ class Publications:
     def _room(self, shared: bool) -> Region | None:
         if not shared:
             return None
-        region = self._board.take()
+        region = self._spare.take()
         region.outbox.clear()
         return region
 
     def heard(self, call: Call) -> None:
         """A trainer's next call frees what earlier ones gave it."""
         self._board.heard(call.trainer, call.sequence)
+        self._spare.heard(call.trainer, call.sequence)
 
     def left(self, trainer: int) -> None:
         """A trainer has finished."""
         self._board.left(trainer)
+        self._spare.left(trainer)

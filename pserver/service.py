@@ -238,8 +238,8 @@ class Service:
                 case e.Reply():
                     self._answer(instruction)
                 case e.Apply():
-                    self._published.outdated()
-                    self._work(self._updates.apply, instruction).add_done_callback(
+                    slots = self._published.outdated(instruction.blocks)
+                    self._work(self._updates.apply, instruction, slots).add_done_callback(
                         lambda done, number=instruction.number: self._applied(done, number)  # type: ignore[misc]
                     )
                 case e.Snapshot():

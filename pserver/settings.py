@@ -38,6 +38,13 @@ class Settings:
         """The gradients, by their names in the program, that `block` waits for."""
         return tuple(name for name, owner in self.gradients.items() if owner == block)
 
+    def owned(self) -> dict[int, set[str]]:
+        """The gradients of every block that waits for some."""
+        found: dict[int, set[str]] = {}
+        for name, owner in self.gradients.items():
+            found.setdefault(owner, set()).add(name)
+        return found
+
 
 def read_settings(op: Operator, program: Program) -> Settings:
     """The settings that `op` carries.

@@ -6,7 +6,7 @@ decided them, so no reader ever sees half an update. The file knows scopes and p
 decides nothing about when.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ import numpy as np
 from bireme.errors import ProtocolError, UnknownName
 from bireme.ir import Program, VarType
 from bireme.rpc import messages as m
-from bireme.rpc.codec import Take, Value, encode
+from bireme.rpc.codec import WORTH_SHARING, Take, Value, encode
+from bireme.rpc.shared import Place
 from bireme.runtime.arrays import Array, to_host
+from bireme.runtime.observe import observer
 from bireme.runtime.scope import Scope
 from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .events import Apply, Send
+from .fusion import Fusion
 from .settings import COUNTER, Settings
 
 __all__ = ["Updates"]
@@ -41,6 +44,7 @@ class Updates:
         self._prepared: dict[int, Callable[[], None]] = {}
         self._kept: dict[int, dict[str, Value]] = {}
         self._zeros: dict[str, Value] = {}
+        self._fusion = Fusion(program, scope)
         variables = program.global_block().vars
         self._backups = [n for n in variables if ".trainer_" in n and n.endswith("_bak")]
 
@@ -74,8 +78,10 @@ class Updates:
         self._kept.pop(ticket, None)
 
     # -- updates, from the worker ----------------------------------------------------------
-    def apply(self, update: Apply) -> None:
-        """Run one update's blocks over the pushes that it names."""
+    def apply(self, update: Apply, slots: Mapping[str, Array] | None = None) -> None:
+        """Run one update's blocks over the pushes that it names; new values of parameters may be
+        written to `slots`.
+        """
         taken = [self._kept.pop(ticket) for ticket in update.pushes]
         for values in taken:
             for name, value in values.items():
@@ -85,7 +91,14 @@ class Updates:
         if self._settings.dc_asgd:
             self._scope.var(TRAINER_ID).put(np.array([update.trainer], np.int64))
             self._fill_backups()
-        for block in update.blocks:
+        if observer() is not None:  # somebody wants to see every operator
+            self._run(update.blocks)
+            return
+        for fused, blocks in self._fusion.runs(update.blocks):
+            self._run(self._fusion.apply(blocks, slots or {}) if fused else blocks)
+
+    def _run(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
             self._block(block)()
 
     def _bind(self, name: str, value: Value) -> None:
@@ -128,6 +141,28 @@ class Updates:
                 cell.put(np.array(self.value(name.rpartition(".trainer_")[0])))
 
     # -- reading, from the worker ----------------------------------------------------------
+    def renews(self, names: tuple[str, ...], blocks: Iterable[int]) -> bool:
+        """Whether these blocks compute most of these variables anew, wherever they are told to."""
+        values = {name: self.value(name) for name in names}
+        if not all(type(value) is np.ndarray for value in values.values()):
+            return False
+        renewed = self._fusion.params(blocks)
+        size = sum(int(value.nbytes) for value in values.values())
+        moved = sum(int(value.nbytes) for name, value in values.items() if name in renewed)
+        return size >= WORTH_SHARING and 2 * moved > size
+
+    def announce(
+        self, send: Send, tensors: tuple[m.Tensor, ...], place: Place, arrays: Sequence[Array]
+    ) -> list[bytes]:
+        """The frame of variables that lie in shared memory, once those that no update has written
+        there are copied.
+        """
+        for name, array in zip(send.names, arrays, strict=True):
+            value = self.value(name)
+            if value is not array:
+                array[...] = value
+        return encode(m.Values(version=send.version, tensors=tensors, place=place))
+
     def publish(self, send: Send, take: Take | None = None) -> list[bytes]:
         """The frame that carries these variables; written once, sent to everybody who asks."""
         values = {name: self.value(name) for name in send.names}

@@ -26,11 +26,22 @@ from bireme.runtime.values import LoDTensor, SelectedRows, is_valid_lod
 from . import messages as m
 from .shared import ALIGN, Place, aligned
 
-__all__ = ["PIECE", "Decoder", "Received", "Take", "Value", "decode", "encode", "pack", "unpack"]
+__all__ = [
+    "PIECE",
+    "WORTH_SHARING",
+    "Decoder",
+    "Received",
+    "Take",
+    "Value",
+    "decode",
+    "encode",
+    "pack",
+    "unpack",
+]
 
 PIECE = 1 << 20
 LARGEST = 1 << 40  # bytes of one frame
-WORTH_SHARING = 64 << 10
+WORTH_SHARING = 64 << 10  # bytes: less travels in the frame
 Value: TypeAlias = Any  # an array, LoDTensor or SelectedRows
 Said: TypeAlias = (
     m.Push | m.Barrier | m.Pull | m.Lookup | m.Hello | m.Heartbeat | m.Complete | m.Abort |
@@ -41,9 +52,9 @@ _HEAD = struct.Struct("<2sBBII")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"BR"
 _VERSION = 1
-_DTYPES = frozenset(
-    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
-)
+_NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
+_DTYPES = {np.dtype(name): name for name in _NAMES}  # asking a dtype for its name is slow
+_SIZES = {name: dtype.itemsize for dtype, name in _DTYPES.items()}
 _encode_header = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(Said).decode
 
@@ -91,19 +102,20 @@ def _describe(name: str, value: Value) -> tuple[m.Tensor, tuple[Array, ...]]:
     if isinstance(value, SelectedRows):
         rows = np.ascontiguousarray(value.rows, dtype=np.int64)
         array = _plain(name, value.value)
-        tensor = m.Tensor(name, str(array.dtype), array.shape, (), len(rows), int(value.height))
+        kind = _DTYPES[array.dtype]
+        tensor = m.Tensor(name, kind, array.shape, (), len(rows), int(value.height))
         return tensor, (rows, array)
     lod: tuple[tuple[int, ...], ...] = ()
     if isinstance(value, LoDTensor):
         lod = tuple(tuple(level.tolist()) for level in value.offsets)
         value = value.array
     array = _plain(name, value)
-    return m.Tensor(name, str(array.dtype), array.shape, lod), (array,)
+    return m.Tensor(name, _DTYPES[array.dtype], array.shape, lod), (array,)
 
 
 def _plain(name: str, value: Any) -> Array:
     array = np.asarray(value, order="C")
-    if str(array.dtype) not in _DTYPES:
+    if array.dtype not in _DTYPES:
         raise FormatError(f"a {array.dtype} array cannot travel", tensor=name)
     return array
 
@@ -212,7 +224,7 @@ class Decoder:
 
         def room(shape: tuple[int, ...], dtype: str) -> Array:
             nonlocal at
-            size = math.prod(shape) * np.dtype(dtype).itemsize
+            size = math.prod(shape) * _SIZES[dtype]
             if at < 0 or at % ALIGN or at + size > len(source):
                 raise FormatError(f"the place {message.place} lies outside", offset=at)
             array = source[at : at + size].view(dtype).reshape(shape)
@@ -281,7 +293,7 @@ def _check_sizes(tensors: tuple[m.Tensor, ...], largest: int) -> int:
 
 
 def _size(tensor: m.Tensor) -> int:
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in _SIZES:
         raise FormatError(f"unknown dtype '{tensor.dtype}'", tensor=tensor.name)
     if any(n < 0 for n in tensor.shape) or tensor.rows < -1 or len(tensor.shape) > 32:
         raise FormatError(f"impossible shape {tensor.shape}", tensor=tensor.name)
@@ -289,7 +301,7 @@ def _size(tensor: m.Tensor) -> int:
         raise FormatError(f"{tensor.rows} rows for shape {tensor.shape}", tensor=tensor.name)
     if tensor.lod and not (tensor.shape and _lod_fits(tensor)):
         raise FormatError(f"the LoD {tensor.lod} does not fit {tensor.shape}", tensor=tensor.name)
-    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize + 8 * max(tensor.rows, 0)
+    return math.prod(tensor.shape) * _SIZES[tensor.dtype] + 8 * max(tensor.rows, 0)
 
 
 def _lod_fits(tensor: m.Tensor) -> bool:

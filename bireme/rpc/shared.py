@@ -5,9 +5,11 @@ the kernel frees it with the last process that maps it, and a killed one leaves 
 The file knows bytes, no messages.
 """
 
+import math
 import mmap
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -129,6 +131,46 @@ class Region:
         self.outbox = Outbox()
         self.readers: dict[int, int] = {}
         self.current = False
+        self.place = Place("", 0)
+        self.arrays: list[Array] = []
+        self._lone = 0
+
+    @property
+    def free(self) -> bool:
+        """Whether it may be written: nobody was told of it who has not read it, and nobody in this
+        process holds one of its arrays.
+        """
+        return not (self.readers or self.current or self._held())
+
+    def _held(self) -> bool:
+        if not self.arrays:
+            return False
+        views = any(sys.getrefcount(array) > _LISTED for array in self.arrays)
+        return views or sys.getrefcount(self.arrays[0].base) > self._lone
+
+    def lay_out(self, kinds: Sequence[tuple[tuple[int, ...], str]]) -> None:
+        """Make arrays of these shapes and dtypes, as a frame lays them out."""
+        self.arrays = []
+        sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds]
+        total = sum(map(aligned, sizes))
+        self.outbox.clear()
+        self.outbox.take(total)
+        self.outbox.clear()
+        self.place, room = self.outbox.take(total)
+        at = 0
+        for (shape, dtype), size in zip(kinds, sizes, strict=True):
+            self.arrays.append(room[at : at + size].view(dtype).reshape(shape))
+            at += aligned(size)
+        del room
+        self._lone = sys.getrefcount(self.arrays[0].base)
+
+
+def _references_in_a_list() -> int:
+    """What `sys.getrefcount` says in a loop over a list that alone holds an array."""
+    return max(sys.getrefcount(array) for array in [np.empty(1)])
+
+
+_LISTED = _references_in_a_list()
 
 
 class Board:
@@ -143,7 +185,7 @@ class Board:
     def take(self) -> Region:
         """A region that nobody reads, for the one who asks."""
         for region in self._regions:
-            if not region.readers and not region.current:
+            if region.free:
                 break
         else:
             region = self._make()
@@ -158,6 +200,7 @@ class Board:
                 del region.readers[trainer]
 
     def left(self, trainer: int) -> None:
-        """A trainer will read nothing more."""
-        for region in self._regions:
-            region.readers.pop(trainer, None)
+        """A trainer will make no further call; what it was given stays as it is, for it may go on
+        reading.
+        """
+        self._regions = [region for region in self._regions if trainer not in region.readers]

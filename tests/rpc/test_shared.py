@@ -146,12 +146,27 @@ def test_the_current_region_is_not_written_though_nobody_reads_it() -> None:
     assert board.take() is not first
 
 
-def test_a_finished_trainer_reads_nothing() -> None:
+def test_what_a_finished_trainer_was_given_is_never_written_again() -> None:
     board = Board()
     first = board.take()
     first.readers[1] = 3
     first.current = False
     board.left(1)
+    assert board.take() is not first
+    board.heard(1, 9)
+    assert board.take() is not first
+
+
+def test_a_region_is_not_written_while_this_process_holds_an_array_of_it() -> None:
+    board = Board()
+    first = board.take()
+    first.lay_out([((3,), "float32"), ((2, 2), "int64")])
+    first.current = False
+    value = first.arrays[1]
+    assert board.take() is not first
+    value = first.arrays[0][1:]  # held all the same
+    assert board.take() is not first
+    del value
     assert board.take() is first
 
 
