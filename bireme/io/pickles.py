@@ -2,9 +2,14 @@
 
 import io
 import pickle
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, BinaryIO
 
-__all__ = ["load_arrays"]
+import numpy as np
+
+from bireme.runtime.arrays import Array
+
+__all__ = ["dump_arrays", "load_arrays"]
 
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
@@ -13,9 +18,16 @@ _ALLOWED = {
     ("numpy._core.multiarray", "scalar"),
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
+    ("builtins", "bytearray"),
+    ("__builtin__", "bytearray"),
     ("collections", "OrderedDict"),
     ("_codecs", "encode"),
 }
+
+
+def dump_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
+    """Pickle a dict of arrays so that any Python with any NumPy opens it."""
+    _Portable(file, protocol=2).dump(dict(arrays))
 
 
 def load_arrays(data: bytes, encoding: str) -> Any:
@@ -33,3 +45,12 @@ class _ArraysOnly(pickle.Unpickler):
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+
+
+class _Portable(pickle.Pickler):
+    """Arrays by shape, element type and bytes; NumPy's own way names modules that it has moved."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is not np.ndarray:
+            return NotImplemented
+        return np.ndarray, (obj.shape, obj.dtype.str, bytearray(obj.tobytes()))

@@ -5,7 +5,6 @@ The pickles hold dicts of NumPy arrays. Loading accepts exactly that and nothing
 code.
 """
 
-import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.scope import global_scope
 
 from .files import read_bytes, written
-from .pickles import load_arrays
+from .pickles import dump_arrays, load_arrays
 from .variables import is_parameter, is_persistable, load_vars, plain
 
 __all__ = ["load", "load_program_state", "save", "set_program_state"]
@@ -41,7 +40,7 @@ def save(program: Program, model_path: str) -> None:
     others = _state(v for v in chosen if not is_parameter(v))
     for suffix, state in ((".pdparams", params), (".pdopt", others)):
         with written(model_path + suffix) as file:
-            pickle.dump(state, file, protocol=2)
+            dump_arrays(file, state)
     with written(model_path + ".pdmodel") as file:
         file.write(to_bytes(program))
 
