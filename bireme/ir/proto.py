@@ -42,8 +42,11 @@ _FIELD = {
     "LONGS": "longs",
 }
 _INT32 = range(-(2**31), 2**31)
-# Gradient kernels of 1.8.5 read these; forward operators get them by default there.
-_EXPECTED_BY_GRADIENTS = {"use_mkldnn": False}
+# Forward operators get these by default in 1.8.5; gradient kernels read them and get nothing.
+_READ_BY_GRADIENTS: dict[str, Any] = {"use_mkldnn": False, "use_cudnn": False}
+_READ_BY_SOME: dict[str, dict[str, Any]] = {
+    "slice": dict.fromkeys(("decrease_axis", "infer_flags", "starts", "ends"), ()),
+}
 
 
 # -- to ProgramDesc ----------------------------------------------------------------------------
@@ -91,12 +94,18 @@ def _write_op(desc: pb.OpDesc, op: Operator) -> None:
     for part, slots in ((desc.inputs, op.inputs), (desc.outputs, op.outputs)):
         for slot in sorted(slots):
             part.add(parameter=slot, arguments=slots[slot])
-    attrs = dict(op.attrs)
+    attrs, types = dict(op.attrs), _attr_types(op.type)
     if op.type.endswith("_grad"):
-        attrs = {**_EXPECTED_BY_GRADIENTS, **attrs}
-    types = {**getattr(SCHEMAS.get(op.type), "attr_types", {}), **_ROLE_TYPES}
+        forward = op.type.removesuffix("_grad")
+        attrs = {**_READ_BY_GRADIENTS, **_READ_BY_SOME.get(forward, {}), **attrs}
+        types = {**_attr_types(forward), **types}
     for name in sorted(attrs):
         _write_attr(desc.attrs.add(name=name), types.get(name, ""), attrs[name], op)
+
+
+def _attr_types(type_: str) -> dict[str, str]:
+    """The declared types of an operator's attributes."""
+    return {**getattr(SCHEMAS.get(type_), "attr_types", {}), **_ROLE_TYPES}
 
 
 def _write_attr(desc: pb.OpDesc.Attr, kind: str, value: Any, op: Operator) -> None:
