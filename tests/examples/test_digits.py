@@ -83,17 +83,28 @@ def parameters(model: Path) -> dict[str, Any]:
     return {p.name: np.array(scope.find_var(p.name).get_tensor()) for p in program.all_parameters()}
 
 
-@pytest.mark.parametrize("mode", ["pserver", "nccl2"])
-def test_a_cluster_computes_what_one_process_computes(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(("mode", "trainers"), [("pserver", 2), ("nccl2", 2), ("nccl2", 4)])
+def test_a_cluster_computes_what_one_process_computes(
+    tmp_path: Path, mode: str, trainers: int
+) -> None:
     options = [SCRIPT, "--epochs", "2", "--save"]
     alone = run(*options, "alone", folder=tmp_path)
-    together = run(*LAUNCH, "--mode", mode, *options, "together", folder=tmp_path)
+    launch = [*LAUNCH, "--mode", mode, "--trainers", str(trainers)]
+    together = run(*launch, *options, "together", folder=tmp_path)
     assert alone.returncode == together.returncode == 0, together.stdout + together.stderr
     expected, found = (parameters(tmp_path / name / "model") for name in ("alone", "together"))
     assert expected.keys() == found.keys()
     for name, value in expected.items():
         scale = np.abs(value).max()
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("trainers", [2, 4])
+def test_all_reduce_repeats_bit_for_bit(tmp_path: Path, trainers: int) -> None:
+    launch = [*LAUNCH, "--mode", "nccl2", "--trainers", str(trainers)]
+    first, second = (run(*launch, SCRIPT, "--epochs", "2", folder=tmp_path) for _ in range(2))
+    assert first.returncode == second.returncode == 0, first.stdout + first.stderr
+    assert result(first.stdout) == result(second.stdout)
 
 
 def test_four_processes_started_by_hand_are_a_cluster(tmp_path: Path) -> None:
