@@ -5,8 +5,10 @@ Ranks meet and agree on calls through the grpc engine; only device memory travel
 watchdog aborts the communicator when the world says that one is gone.
 """
 
+import importlib
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable
 from types import ModuleType
@@ -59,9 +61,11 @@ def nccl_group(session: Session, name: str, device: int | None = None) -> "NcclG
     return NcclGroup(xp, session, control, name, chosen)
 
 
-def _nccl(xp: ModuleType) -> Any:
-    nccl = xp.cuda.nccl
-    if not nccl.available:
+def _nccl() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CuPy warns where ours is an error
+        nccl = importlib.import_module("cupy.cuda.nccl")
+    if not getattr(nccl, "available", False):
         raise UnsupportedError(
             "CuPy is here, but NCCL is not",
             hint="pip install 'bireme[gpu]', or FLAGS_collective_engine=grpc",
@@ -84,7 +88,7 @@ class NcclGroup(BaseGroup):
     ) -> None:
         super().__init__(control.rank, control.size)
         self._xp = xp
-        self._nccl = _nccl(xp)
+        self._nccl = _nccl()
         self._world = world
         self._control = control
         self._name = name

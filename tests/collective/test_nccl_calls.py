@@ -124,6 +124,7 @@ class TestNcclCalls(OverWorlds):
     def _device(self, monkeypatch):
         device = stand_in()
         monkeypatch.setattr(nccl, "cupy", lambda: device)
+        monkeypatch.setattr(nccl, "_nccl", lambda: device.cuda.nccl)
         monkeypatch.setattr(nccl, "_pointer", lambda array: array.ctypes.data)
         monkeypatch.setattr(nccl, "_check_device", lambda array: None)
 
