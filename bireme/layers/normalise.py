@@ -198,12 +198,13 @@ def data_norm(
 ) -> Variable:
     """Normalisation by summaries of all samples seen; `param_attr` is a dict of their start values.
 
-    The summaries are parameters `<name>.batch_size`, `.batch_sum` and `.batch_square_sum`.
+    The summaries are parameters `<name>.batch_size`, `.batch_sum` and `.batch_square_sum`; without
+    a name they are `dn.*`, which several layers then share.
     """
     helper = LayerHelper("data_norm", **locals())
     start = {"batch_size": 1e4, "batch_sum": 0.0, "batch_square": 1e4}
     start.update(param_attr if isinstance(param_attr, dict) else {})
-    base = name or helper.name
+    base = name or "dn"
     shape = [input.shape[-1 if data_layout == "NHWC" else 1]]
 
     def summary(suffix: str, value: float) -> Variable:

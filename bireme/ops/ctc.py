@@ -104,7 +104,10 @@ def _betas(xp: Array, lattice: _Lattice) -> Array:
 
 
 def _ctc(xp: Array, logits: _Batch, labels: _Batch, blank: int) -> tuple[Array, Array]:
-    """(loss of each sequence, its gradient by the logits)."""
+    """(loss of each sequence, its gradient by the logits).
+
+    A sequence with too few steps for its labels has an infinite loss and no gradient.
+    """
     lattice, logs = _lattice(xp, logits, labels, blank)
     joint = _alphas(xp, lattice) + _betas(xp, lattice)
     top = joint.max(axis=2)
@@ -114,9 +117,11 @@ def _ctc(xp: Array, logits: _Batch, labels: _Batch, blank: int) -> tuple[Array, 
     grad = xp.exp(logs)
     rows = np.arange(grad.shape[0])[:, None, None]
     steps = np.arange(grad.shape[1])[None, :, None]
-    xp.subtract.at(grad, (rows, steps, lattice.states[:, None, :]), posterior)
+    xp.add.at(grad, (rows, steps, lattice.states[:, None, :]), -posterior)
     inside = np.arange(grad.shape[1]) < lattice.times[:, None]
-    return -total, xp.where(xp.asarray(inside)[..., None], grad, 0)
+    possible = total > _NEVER / 2
+    grad = xp.where(xp.asarray(inside)[..., None] & possible[:, None, None], grad, 0)
+    return xp.where(possible, -total, np.inf), grad
 
 
 @op(

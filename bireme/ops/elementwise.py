@@ -6,6 +6,7 @@ Gradients of spread operands are sums over the dimensions they were spread over.
 
 from collections.abc import Callable
 
+from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, grad_name
 from bireme.runtime.arrays import Array
 
@@ -130,8 +131,15 @@ def elementwise_div(xp: Array, X: Array, Y: Array, axis: int, out: Array = None)
     return xp.divide(x, y, out=out)
 
 
+def _refuse_zero(y: Array) -> None:
+    """Whole numbers know no infinity that could tell of a division by zero."""
+    if y.dtype.kind in "iu" and not y.all():
+        raise InvalidArgument("division of whole numbers by zero", hint="mask the zeros of Y first")
+
+
 def _truncated_quotient(xp: Array, x: Array, y: Array) -> Array:
     """Whole numbers divide as in C: towards zero."""
+    _refuse_zero(y)
     quotient = xp.floor_divide(xp.abs(x), xp.abs(y))
     return (xp.sign(x) * xp.sign(y) * quotient).astype(x.dtype, copy=False)
 
@@ -199,7 +207,10 @@ def elementwise_pow_grad(
 @op("elementwise_mod", infer=elementwise)
 def elementwise_mod(xp: Array, X: Array, Y: Array, axis: int, out: Array = None) -> Array:
     x, y = fitted(X, Y, axis)
-    return (xp.fmod if x.dtype.kind in "iu" else xp.remainder)(x, y, out=out)
+    if x.dtype.kind not in "iu":
+        return xp.remainder(x, y, out=out)
+    _refuse_zero(y)
+    return xp.fmod(x, y, out=out)
 
 
 @op("elementwise_floordiv", infer=elementwise)

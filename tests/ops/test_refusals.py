@@ -90,6 +90,28 @@ def test_an_ignored_label_costs_nothing() -> None:
     assert _cross_entropy(-1, ignore=-1) == 0.0
 
 
+@pytest.mark.parametrize("layer", ["elementwise_div", "elementwise_mod", "elementwise_floordiv"])
+def test_whole_numbers_divided_by_zero_are_refused(layer: str) -> None:
+    out = getattr(L, layer)(_x(2, dtype="int64"), _x(2, name="y", dtype="int64"))
+    feed = {"x": np.array([4, 5]), "y": np.array([2, 0])}
+    with pytest.raises(fluid.errors.BiremeError, match="whole numbers by zero"):
+        fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[out])
+
+
+def test_labels_that_do_not_fit_their_steps_cost_infinitely_much_and_teach_nothing() -> None:
+    logits = fluid.data("x", [2, 1, 4])
+    logits.stop_gradient = False
+    length = fluid.data("n", [1], dtype="int64")
+    many = fluid.data("m", [1], dtype="int64")
+    loss = L.warpctc(logits, _x(1, 3, name="y", dtype="int32"), 0, False, length, many)
+    slope = fluid.gradients(loss, logits)
+    feed = {"x": np.zeros((2, 1, 4), np.float32), "n": np.array([2]), "m": np.array([3])}
+    feed["y"] = np.array([[1, 2, 3]], np.int32)
+    found = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[loss, *slope])
+    assert np.isposinf(found[0]).all()
+    assert not found[1].any()
+
+
 def test_cvm_grad_hands_on_show_and_click() -> None:
     """The first two columns get no slope but the values themselves."""
     x, cvm = np.ones((2, 4), np.float32), np.float32([[1, 2], [3, 4]])
