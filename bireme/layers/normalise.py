@@ -2,6 +2,7 @@
 summaries.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from bireme.errors import InvalidArgument
@@ -146,7 +147,7 @@ def group_norm(
             helper.bias_attr, channels, input.dtype, is_bias=True
         )
     attrs = {"epsilon": epsilon, "groups": groups, "data_layout": data_layout}
-    return _with_statistics(helper, inputs, ("Mean", "Variance"), attrs)
+    return _with_statistics(helper, inputs, ("Mean", "Variance"), attrs, helper.create_variable)
 
 
 def instance_norm(
@@ -168,14 +169,17 @@ def instance_norm(
 
 
 def _with_statistics(
-    helper: LayerHelper, inputs: dict[str, Any], statistics: tuple[str, ...], attrs: dict[str, Any]
+    helper: LayerHelper,
+    inputs: dict[str, Any],
+    statistics: tuple[str, ...],
+    attrs: dict[str, Any],
+    create: Callable[..., Variable] | None = None,
 ) -> Variable:
+    """`create` says how the original names the outputs of this layer."""
+    create = create or helper.create_variable_for_type_inference
     dtype = inputs["X"].dtype
-    outputs = {
-        slot: helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-        for slot in statistics
-    }
-    outputs["Y"] = helper.create_variable_for_type_inference(dtype)
+    outputs = {slot: create(dtype=dtype, stop_gradient=True) for slot in statistics}
+    outputs["Y"] = create(dtype=dtype)
     helper.append_op(type=helper.layer_type, inputs=inputs, outputs=outputs, attrs=attrs)
     return helper.append_activation(outputs["Y"])
 
@@ -229,7 +233,7 @@ def data_norm(
         "slot_dim": slot_dim,
         "enable_scale_and_shift": enable_scale_and_shift,
     }
-    return _with_statistics(helper, inputs, ("Means", "Scales"), attrs)
+    return _with_statistics(helper, inputs, ("Means", "Scales"), attrs, helper.create_variable)
 
 
 def lrn(

@@ -188,7 +188,7 @@ def _conv_transpose(
             "padding_algorithm": algorithm,
             "dilations": dilations,
             "groups": groups,
-            "data_format": layout,
+            "data_format": "NHWC" if layout.endswith("C") else "NCHW",  # whatever the rank
         },
     )
     return helper.append_activation(_biased(helper, out, layout))
@@ -288,15 +288,16 @@ def _adaptive(
     attrs: dict[str, Any] = {"ksize": _sizes(size, rank, "pool_size"), "adaptive": True}
     zeros, ones = [0] * rank, [1] * rank
     attrs.update(strides=ones, paddings=zeros, global_pooling=False)
-    if how == "avg" or not index:
+    if how == "avg":
         layout = "NCHW" if rank == 2 else "NCDHW"
         attrs.update(pooling_type=how, ceil_mode=False, exclusive=True, data_format=layout)
         attrs.update(padding_algorithm="EXPLICIT")
-    kind = f"max_{kind}_with_index" if index else kind
+    else:
+        kind = f"max_{kind}_with_index"
     helper = LayerHelper(kind, name=name)
     out = helper.create_variable_for_type_inference(x.dtype)
     outputs = {"Out": out}
-    if index:
+    if how == "max":
         outputs["Mask"] = helper.create_variable_for_type_inference("int32", stop_gradient=True)
     helper.append_op(type=kind, inputs={"X": x}, outputs=outputs, attrs=attrs)
     return (out, outputs["Mask"]) if index else out
