@@ -44,8 +44,8 @@ def mul(
     xp: Array, X: Array, Y: Array, x_num_col_dims: int, y_num_col_dims: int, out: Array = None
 ) -> Array:
     if X.ndim == 2 and Y.ndim == 2:
-        return xp.dot(X, Y, out=out)
-    flat = xp.dot(matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims))
+        return dot_of(xp, X, Y, out)
+    flat = dot_of(xp, matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims))
     return flat.reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
 
 
@@ -65,7 +65,8 @@ def mul_grad(
         if "X@GRAD" in need:
             dx = xp.dot(dOut, Y.T, out=dx)
         if "Y@GRAD" in need:
-            dy = xp.dot(X.T, dOut, out=dy)
+            times = xp.multiply if len(X) == 1 else xp.dot  # one row: a tenth of the time
+            dy = times(X.T, dOut, out=dy)
         return dx, dy
     x, y = matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims)
     g = dOut.reshape(x.shape[0], y.shape[1])
