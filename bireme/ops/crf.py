@@ -315,6 +315,6 @@ def chunk_eval(
     precision = correct / guessed if guessed else 0.0
     recall = correct / true if true else 0.0
     f1 = 2 * precision * recall / (precision + recall) if correct else 0.0
-    scores = (np.array([v], dtype=np.float32) for v in (precision, recall, f1))
-    counts = (np.array([v], dtype=np.int64) for v in (guessed, true, correct))
+    scores = (xp.asarray([v], dtype=np.float32) for v in (precision, recall, f1))
+    counts = (xp.asarray([v], dtype=np.int64) for v in (guessed, true, correct))
     return (*scores, *counts)

@@ -197,7 +197,8 @@ def ctc_align(
     """The ids without repetitions and blanks."""
     ids = to_host(Input)
     if InputLength is not None:
-        return _align_dense(ids, to_host(InputLength), blank, merge_repeated, padding_value)
+        found = _align_dense(ids, to_host(InputLength), blank, merge_repeated, padding_value)
+        return xp.asarray(found[0]), xp.asarray(found[1])
     offsets = offsets_of(Input_lod, "ctc_align", 0)
     flat = ids.reshape(-1)
     first = np.zeros(len(flat), dtype=bool)
@@ -252,8 +253,8 @@ def edit_distance(
         if np.any(truth.lengths == 0):
             raise InvalidArgument("edit_distance cannot be normalised by an empty reference")
         found = found / truth.lengths
-    count = np.array([len(found)], dtype=np.int64)
-    return found.astype(np.float32).reshape(-1, 1), count
+    count = xp.asarray([len(found)], dtype=np.int64)
+    return xp.asarray(found.astype(np.float32).reshape(-1, 1)), count
 
 
 def _distances(guess: _Batch, truth: _Batch) -> Array:

@@ -69,7 +69,7 @@ def lod_rank_table(xp: Array, X: Array, X_lod: Any, level: int) -> RankTable:
 @op("max_sequence_len", infer=_one_number, lod=None)
 def max_sequence_len(xp: Array, RankTable: RankTable) -> Array:
     longest = RankTable.lengths[0] if len(RankTable.lengths) else 0
-    return np.array([longest], dtype=np.int64)
+    return xp.asarray([longest], dtype=np.int64)
 
 
 def _to_array_gradient(operator: Operator, block: Block) -> list[OpSpec]:
@@ -285,4 +285,4 @@ def _one_flag(ctx: Infer) -> None:
 
 @op("is_empty", infer=_one_flag, lod=None)
 def is_empty(xp: Array, X: Array) -> Array:
-    return np.array([X.size == 0])
+    return xp.asarray([X.size == 0])

@@ -109,10 +109,17 @@ def segment_sum(xp: Array, x: Array, offsets: Array) -> Array:
     out = xp.zeros((len(lengths), *x.shape[1:]), dtype=x.dtype)
     filled = np.nonzero(lengths)[0]
     if len(filled) and hasattr(xp.add, "reduceat"):
-        out[filled] = xp.add.reduceat(x, offsets[:-1][filled], axis=0)
+        out[filled] = xp.add.reduceat(x, xp.asarray(offsets[:-1][filled]), axis=0)
     elif len(filled):
         out += pad(xp, x, padded_index(offsets)).sum(axis=1)
     return out
+
+
+def largest(xp: Array, places: Array) -> Array:
+    """The largest of each sequence's places; minus infinity where there are none."""
+    if not places.shape[1]:
+        return xp.full((len(places), *places.shape[2:]), -np.inf, dtype=places.dtype)
+    return places.max(axis=1)
 
 
 def sequence_lengths(length: Array) -> Array:

@@ -11,6 +11,7 @@ from bireme.runtime.arrays import Array
 from bireme.runtime.values import WithLoD
 
 from .segments import (
+    largest,
     offsets_of,
     owners,
     pad,
@@ -58,7 +59,7 @@ def sequence_pool(
         padded = padded_index(offsets)
         places = pad(xp, X, padded, -np.inf)
         index = _positions(xp, places, padded.index)
-        out = places.max(axis=1, initial=-np.inf)
+        out = largest(xp, places)
     elif pooltype in ("FIRST", "LAST"):
         rows = offsets[:-1] if pooltype == "FIRST" else offsets[1:] - 1
         rows = np.where(lengths > 0, rows, 0)
@@ -126,7 +127,7 @@ def sequence_softmax(xp: Array, X: Array, X_lod: Any) -> Array:
             hint="layers.fc(size=1) makes such rows",
         )
     rows = xp.asarray(owners(offsets))
-    top = pad(xp, X, padded_index(offsets), -np.inf).max(axis=1, initial=-np.inf)
+    top = largest(xp, pad(xp, X, padded_index(offsets), -np.inf))
     out = xp.exp(X - top[rows])
     out /= segment_sum(xp, out, offsets)[rows]
     return out

@@ -7,8 +7,6 @@ operators whose result depends on the size of a row's gradient merge first.
 
 from typing import Any
 
-import numpy as np
-
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
 from bireme.runtime.arrays import Array
@@ -52,10 +50,13 @@ def lookup_table_v2(xp: Any, W: Array, Ids: Array, padding_idx: int) -> Array:
     return _rows_of(xp, W, Ids, padding_idx)
 
 
-def _rows_of(xp: Any, table: Array, ids: Array, padding: int) -> Array:
-    if xp is np and ids.size:
-        _check(ids, len(table), padding)
-    rows = xp.take(table, ids, axis=0)
+def _rows_of(xp: Any, table: Any, ids: Array, padding: int) -> Array:
+    if hasattr(table, "rows"):  # not an array: it grows, or lives elsewhere
+        rows = xp.asarray(table.rows(ids))
+    else:
+        if ids.size:
+            _check(ids, len(table), padding)
+        rows = xp.take(table, ids, axis=0)
     if padding >= 0:
         rows[ids == padding] = 0
     return rows
@@ -80,7 +81,7 @@ def lookup_table_grad(
         used = ids != padding_idx
         ids, value = ids[used], value[used]
     if is_sparse:
-        return SelectedRows(ids, value, len(W))
+        return SelectedRows(ids, value, W.shape[0])
     whole = xp.zeros_like(W)
     if len(ids):
         rows, total = merge_rows(xp, ids, value)

@@ -88,9 +88,9 @@ def _one_number(ctx: Infer) -> None:
 
 
 @op("lod_array_length", infer=_one_number, control=True)
-def lod_array_length(control: Any) -> None:
+def lod_array_length(xp: Array, control: Any) -> None:
     array = control.read("X")
-    control.write("Out", np.array([0 if array is None else len(array)], dtype=np.int64))
+    control.write("Out", xp.asarray([0 if array is None else len(array)], dtype=np.int64))
 
 
 def _joined_shape(ctx: Infer) -> None:
@@ -123,7 +123,7 @@ def tensor_array_to_tensor(
     parts = [_plain(value) for value in X]
     sizes = [1 if use_stack else part.shape[axis] for part in parts]
     joined = xp.stack(parts, axis) if use_stack else xp.concatenate(parts, axis)
-    return joined, np.array(sizes, dtype=np.int32)
+    return joined, xp.asarray(sizes, dtype=np.int32)
 
 
 def _array_gradient_like(ctx: Infer) -> None:

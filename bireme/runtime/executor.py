@@ -16,6 +16,7 @@ from bireme.rpc.memory import keep_memory
 from .compile import Request, compile
 from .compiled_program import CompiledProgram
 from .context import RunContext
+from .device import device_of
 from .feeding import fetch_names
 from .fetching import fetched
 from .observe import observer
@@ -37,6 +38,7 @@ class Executor:
     def __init__(self, place: Place | None = None) -> None:
         self.place: Place = check_place(default_place() if place is None else place)
         self.closers: list[Callable[[BaseException | None], None]] = []
+        self._device = device_of(self.place)
         self._planner = Planner(self)
         if not isinstance(self.place, CUDAPlace):
             keep_memory()
@@ -148,11 +150,13 @@ class Executor:
         """
         self._check_open()
         request = Request(block_idx, (), (), self.place, whole=True)
-        bound = self._planner.bind(compile(program.block(block_idx), request), scope)
+        with self._device:
+            bound = self._planner.bind(compile(program.block(block_idx), request), scope)
         clock = Clock(trainer=program._trainer_id)
 
         def run(program: Program = program) -> None:  # the plan does not keep it alive
-            bound.run(RunContext(scope, clock, bound.cells, bound.inner, observer()), ())
+            with self._device:
+                bound.run(RunContext(scope, clock, bound.cells, bound.inner, observer()), ())
             clock.step += 1
 
         return run
@@ -203,17 +207,18 @@ class Executor:
         *,
         prune: bool = False,
     ) -> tuple[Plan, Frame]:
-        entry = self._planner.plan(version, program, feed, fetches, prune=prune)
-        bound = self._planner.bound(entry, scope)
-        feeds: list[tuple[int, Any]] = []
-        lod = entry.plan.layout.lod
-        for name, slot, check in entry.feeders:
-            array, structure = check(feed[name])
-            feeds.append((slot, array))
-            if lod:
-                feeds.append((slot + lod, structure))
-        context = RunContext(scope, clock, bound.cells, bound.inner, observer())
-        return entry.plan, bound.run(context, feeds)
+        with self._device:
+            entry = self._planner.plan(version, program, feed, fetches, prune=prune)
+            bound = self._planner.bound(entry, scope)
+            feeds: list[tuple[int, Any]] = []
+            lod = entry.plan.layout.lod
+            for name, slot, check in entry.feeders:
+                array, structure = check(feed[name])
+                feeds.append((slot, array))
+                if lod:
+                    feeds.append((slot + lod, structure))
+            context = RunContext(scope, clock, bound.cells, bound.inner, observer())
+            return entry.plan, bound.run(context, feeds)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -104,6 +104,7 @@ class BoundPlan:
     loads: list[tuple[int, Cell, External]]
     stores: list[tuple[int, Cell]]
     inner: Mapping[Plan, list[Step]]
+    bring: Callable[[Any], Any] | None = None  # what other places left in the scope moves here
 
     def run(self, context: RunContext, feeds: Feeds) -> Frame:
         """Run once; the frame holds what is to be fetched."""
@@ -114,6 +115,8 @@ class BoundPlan:
             frame[slot] = cell.value
             if frame[slot] is None and external.reader is not None:
                 raise unset(plan.block, external.name, external.reader)
+        if self.bring is not None:
+            self._bring_here(frame)
         if plan.layout.lod:
             self._load_lods(frame)
         for slot, value in feeds:
@@ -125,6 +128,13 @@ class BoundPlan:
             for slot, cell in self.stores:
                 cell.lod = frame[slot + plan.layout.lod] or ()
         return frame
+
+    def _bring_here(self, frame: Frame) -> None:
+        assert self.bring is not None
+        for slot, cell, _ in self.loads:
+            moved = self.bring(frame[slot])
+            if moved is not frame[slot]:
+                frame[slot] = cell.value = moved
 
     def _load_lods(self, frame: Frame) -> None:
         lod = self.plan.layout.lod

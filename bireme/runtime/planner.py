@@ -15,6 +15,7 @@ from bireme.ir import Block, Program
 
 from .compile import Request, compile
 from .context import EffectContext, Env
+from .device import bring_to
 from .feeding import Feeder, feeder, known_feeds
 from .plan import BoundPlan, Plan, Unit
 from .random import Clock
@@ -129,6 +130,7 @@ class Planner:
             [(e.slot, cells[e.name], e) for e in plan.loads],
             [(e.slot, cells[e.name]) for e in plan.stores],
             {inner: self._steps(inner, scope) for inner in plan.nested()},
+            bring_to(self._place),
         )
 
     def _steps(self, plan: Plan, scope: Scope) -> list[Step]:
