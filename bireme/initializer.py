@@ -222,6 +222,11 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
     >>> fans([784, 10]), fans([32, 3, 5, 5])
     ((784, 10), (75, 800))
     """
+    if min(shape, default=1) < 0:
+        raise InvalidArgument(
+            f"this initialiser counts rows, and a table of shape {list(shape)} grows without bound",
+            hint="use Uniform(low, high), Normal(mean, deviation) or Constant(value)",
+        )
     if len(shape) < 2:
         size = shape[0] if shape else 1
         return size, size

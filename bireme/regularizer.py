@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.ir import Block, Parameter, Variable, VarType, name_scope
 
 __all__ = [
@@ -71,9 +71,22 @@ def append_regularization_ops(
             if grad is None or rule is None:
                 decayed.append((param, grad))
                 continue
+            if param.shape[:1] == (-1,):
+                decayed.append((param, _bounded(param, grad, rule)))
+                continue
             with param.block.program._optimized_guard([param, grad]):
                 decayed.append((param, _decayed(param, grad, rule)))
     return decayed
+
+
+def _bounded(param: Parameter, grad: Variable, rule: WeightDecayRegularizer) -> Variable:
+    """The gradient as it is, since a table without bound cannot decay."""
+    if getattr(rule, "_regularization_coeff", None) == 0:
+        return grad
+    raise UnsupportedError(
+        f"weight decay moves every row in every step, and table {param.name!r} grows without bound",
+        hint="give its ParamAttr regularizer=L2Decay(0.0)",
+    )
 
 
 def _decayed(param: Parameter, grad: Variable, rule: WeightDecayRegularizer) -> Variable:

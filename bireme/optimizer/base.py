@@ -29,7 +29,7 @@ from bireme.ir import (
 from bireme.layers.helper import LayerHelper
 from bireme.regularizer import append_regularization_ops
 
-from .table import find_distributed_lookup_table
+from .table import check_sparse_updates, distributed_tables
 
 Pair = tuple[Parameter, Variable | None]
 
@@ -298,12 +298,13 @@ class Optimizer:
         """Append clipping, decay and updates for the pairs, in the order of the parameters'
         names.
         """
-        pairs = sorted(params_grads, key=lambda pair: pair[0].name)
-        pairs, table_op = self._split_distributed_table(pairs)
+        tables = distributed_tables(default_main_program())
+        pairs = sorted(params_grads, key=lambda pair: (pair[0].name in tables, pair[0].name))
         pairs = self._grad_clip(pairs) if self._grad_clip else append_gradient_clip_ops(pairs)
         pairs = append_regularization_ops(pairs, self.regularization)
         ops = self._create_optimization_pass(pairs)
-        return ops if table_op is None else [*ops, table_op]
+        check_sparse_updates(ops, self._home(default_main_program()))
+        return ops
 
     def _create_optimization_pass(self, parameters_and_grads: Sequence[Pair]) -> list[Operator]:
         program = default_main_program()
@@ -334,31 +335,6 @@ class Optimizer:
         """Operators built inside update this pair."""
         with pair[0].block.program._optimized_guard(pair), name_scope(scope):
             yield
-
-    def _split_distributed_table(self, pairs: Sequence[Pair]) -> tuple[list[Pair], Operator | None]:
-        """The distributed table is always updated by plain descent, without clipping or decay."""
-        table = find_distributed_lookup_table(default_main_program())
-        mine = [pair for pair in pairs if pair[0].name == table]
-        rest = [pair for pair in pairs if pair[0].name != table]
-        if not mine:
-            return rest, None
-        param, grad = mine[0]
-        with self._update_scope((param, grad)):
-            self._create_global_learning_rate()
-            op = (
-                default_main_program()
-                .global_block()
-                .append_op(
-                    type="sgd",
-                    inputs={
-                        "Param": param,
-                        "Grad": grad,
-                        "LearningRate": self._create_param_lr((param, grad)),
-                    },
-                    outputs={"ParamOut": param},
-                )
-            )
-        return rest, op
 
 
 def _checked_clip(clip: Any) -> Any:

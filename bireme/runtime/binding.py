@@ -18,6 +18,7 @@ from bireme.ops.table import Kernel, Parameter, Role, Row
 from .analysis import Access
 from .context import Env, Layout
 from .control import Control
+from .growth import initially, on_slots
 from .lod import carry
 from .places import Place
 from .random import Key
@@ -51,14 +52,47 @@ class Binding:
 
 
 def kernel_of(row: Row, op: Operator, block: Block) -> Kernel:
-    """The row's kernel, or its form for selected rows where a variable is of that kind."""
+    """The row's kernel, or its form for selected rows where a variable is of that kind; over
+    tables where rows come into being one by one.
+    """
+    assert row.kernel is not None
+    if _makes_table(op, row):
+        return _table_maker(row, row.kernel, op)
     for slot, kernel in row.variants.items():
         for name in op.inputs.get(slot, ()):
             var = block._find_var_recursive(name)
             if var is not None and var.type == VarType.SELECTED_ROWS:
-                return kernel
-    assert row.kernel is not None
+                return on_slots(row, kernel) if _updates(row) else kernel
     return row.kernel
+
+
+def _updates(row: Row) -> bool:
+    """Whether an operator is an optimizer's."""
+    return "Param" in row.in_slots and "Grad" in row.in_slots
+
+
+def _makes_table(op: Operator, row: Row) -> bool:
+    """Whether an initialiser leaves the number of rows open, or makes every n-th row only."""
+    shape = op.attrs.get("shape")
+    if "bireme.stride" in op.attrs:
+        return True
+    unknown = isinstance(shape, tuple | list) and len(shape) > 1 and shape[0] == -1
+    return bool(unknown) and op.type in _INITIALISERS and not op.input_arg_names
+
+
+_INITIALISERS = (
+    "fill_constant",
+    "gaussian_random",
+    "truncated_gaussian_random",
+    "uniform_random",
+)
+
+
+def _table_maker(row: Row, kernel: Kernel, op: Operator) -> Kernel:
+    given = op.attrs
+    whole = given.get("bireme.shape") or given["shape"]
+    begin, stride = int(given.get("bireme.begin", 0)), int(given.get("bireme.stride", 1))
+    return initially(row, kernel, op.output("Out")[0], begin, stride, int(whole[0]))
 
 
 @functools.cache
@@ -83,7 +117,9 @@ def key_of(op: Operator, block: Block) -> tuple[Key, bool]:
     seed = op.attrs.get("seed") or block.program.random_seed
     shape, begin = op.attrs.get("bireme.shape"), op.attrs.get("bireme.begin", 0)
     name = _RECOMPUTED.sub("", names[0])
-    if shape:
+    if "bireme.stride" in op.attrs:  # rows of a table are asked for by their ids
+        begin = 0
+    elif shape:
         name = _SLICE.sub("", name)
         begin *= prod(shape[1:])
     var = block._find_var_recursive(names[0])

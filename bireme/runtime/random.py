@@ -78,6 +78,10 @@ class Key:
         object.__setattr__(ticking, "clock", clock)
         return ticking
 
+    def of_rows(self, rows: Array, width: int) -> "Key":
+        """This stream at the elements of some rows of `width` elements, one row after the other."""
+        return _RowKey(self.seed, self.name, 0, self.clock, rows, width)
+
     # -- draws -----------------------------------------------------------------------------
     def uniform(
         self,
@@ -183,6 +187,49 @@ class Key:
             stop = min(2 * part.stop - odd, size)
             skip = odd if part.start == 0 else 0
             yield slice(start, stop), words.view(xp.uint32)[skip : skip + stop - start]
+
+
+@dataclass(frozen=True, slots=True)
+class _RowKey(Key):
+    """A stream that begins anew at every row."""
+
+    rows: Array = None
+    width: int = 1
+
+    def _words64(
+        self, xp: Array, size: int, begin: int | None = None
+    ) -> Iterator[tuple[slice, Array]]:
+        state, width = self._state(), self.width
+        for part, rows in self._pieces():
+            words = _elements(xp, rows, width)
+            yield part, _hashed(xp, words, *state)
+
+    def _words32(self, xp: Array, size: int) -> Iterator[tuple[slice, Array]]:
+        """Where the width is even a row's words are whole; else each element takes its half."""
+        state, width = self._state(), self.width
+        for part, rows in self._pieces():
+            if width % 2 == 0:
+                words = _hashed(xp, _elements(xp, rows, width // 2), *state)
+                yield part, words.view(xp.uint32)
+                continue
+            elements = _elements(xp, rows, width)
+            odd = elements & xp.uint64(1)
+            halves = _hashed(xp, elements >> xp.uint64(1), *state).view(xp.uint32).reshape(-1, 2)
+            yield part, xp.where(odd.astype(bool), halves[:, 1], halves[:, 0])
+
+    def _pieces(self) -> Iterator[tuple[slice, Array]]:
+        """Some rows at a time: where their elements belong, and which they are."""
+        step = max(1, _CHUNK // max(1, self.width))
+        for start in range(0, len(self.rows), step):
+            rows = self.rows[start : start + step]
+            begin = start * self.width
+            yield slice(begin, begin + len(rows) * self.width), rows
+
+
+def _elements(xp: Array, rows: Array, width: int) -> Array:
+    """The indices of the elements of rows."""
+    first = rows.astype(xp.uint64) * xp.uint64(width)
+    return (first[:, None] + xp.arange(width, dtype=xp.uint64)).reshape(-1)
 
 
 def _counter(xp: Array, begin: int, size: int) -> Array:

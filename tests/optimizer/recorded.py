@@ -60,8 +60,6 @@ def _listed() -> Iterator[tuple[str, Any, Callable[..., Any], Kind]]:
     yield "two_optimizers", z.two_losses, z.opt_two, ""
     yield "two_losses", z.two_losses, z.OPTS["adam"], ""
     yield "multi_adamax", z.multi_loss, z.OPTS["adamax"], ""
-    table = z.opt("Adam", reg=("l2", 0.01), clip=_CLIPS["global"])
-    yield "distributed_table", z.word2vec(True, True), table, ""
 
 
 def load(name: str) -> dict[str, Any]:

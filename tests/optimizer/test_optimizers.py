@@ -247,14 +247,13 @@ def test_a_schedule_of_another_program_is_refused() -> None:
             SGD(rate).minimize(loss)
 
 
-def test_two_distributed_tables_are_refused() -> None:
+def test_a_sparse_gradient_needs_an_optimizer_with_a_form_for_it() -> None:
     ids = fluid.layers.data("ids", [1], dtype="int64")
-    parts = [
-        fluid.layers.embedding(ids, [9, 2], is_sparse=True, is_distributed=True, param_attr=name)
-        for name in ("one", "two")
-    ]
-    with pytest.raises(UnsupportedError, match="one distributed table"):
-        SGD(0.1).minimize(fluid.layers.mean(parts[0] + parts[1]))
+    rows = fluid.layers.embedding(ids, [9, 2], is_sparse=True, param_attr="words")
+    with pytest.raises(
+        UnsupportedError, match="optimizer 'adamax' has no form for sparse gradients"
+    ):
+        fluid.optimizer.Adamax(0.1).minimize(fluid.layers.mean(rows))
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,21 @@ def test_programs_of_more_cases_are_those_of_fluid(name: str) -> None:
     assert_same_programs(recorded.load(name), recorded.cases()[name][0])
 
 
+def test_a_distributed_table_is_updated_like_any_other_where_fluid_descends_plainly() -> None:
+    zoo = recorded.zoo()
+    adam = zoo.opt("Adam", clip=("global", 1.0))
+
+    def program(distributed: bool) -> Any:
+        case = zoo.Case("table", zoo.word2vec(True, distributed), adam, zoo.LOCAL, "")
+        return built(case)["programs"]["main"]
+
+    theirs, ours = program(False), program(True)
+    kinds = [[op["type"] for op in p["blocks"][0]["ops"]] for p in (theirs, ours)]
+    assert sorted(kinds[0]) == sorted(kinds[1])
+    last = ours["blocks"][0]["ops"][-1]
+    assert (last["type"], last["inputs"]["Param"]) == ("adam", ["shared_w"])
+
+
 def assert_same_curve(theirs: dict[str, Any], case: Any, data: str) -> None:
     """Losses, learning rates and parameters within the tolerance of the recording's own checker."""
     ours = oracle.tool("curves").run_local(fluid, case, data)

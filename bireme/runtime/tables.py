@@ -1,0 +1,179 @@
+"""Tables that grow row by row: the value of a variable whose rows come into being when they are
+first updated.
+
+A row's first value is a pure function of its id, so whoever asks sees it, whether or not the row
+exists yet, and looking up changes nothing. The rows there are lie in an ordinary array; a
+parameter and what its optimizer keeps share one index. This file knows ids and arrays; how kernels
+run on them stands in `growth`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bireme.errors import InvalidArgument
+
+from .arrays import Array, to_host
+from .index import Index
+from .values import SelectedRows
+
+__all__ = ["Recipe", "Table"]
+
+_DRAWN = 1 << 12  # new rows that are made at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recipe:
+    """How rows begin: `draw(ids)` gives their values, `height` bounds the ids unless it is -1."""
+
+    draw: Callable[[Array], Array]
+    height: int
+    row: tuple[int, ...]
+    dtype: Any
+
+
+class Table:
+    """A variable of rows by id. `array` has room for more rows than there are."""
+
+    def __init__(self, name: str, recipe: Recipe) -> None:
+        self.name = name
+        self.recipe = recipe
+        self.index = Index()
+        self.array: Array = np.empty((0, *recipe.row), recipe.dtype)
+        self._filled = 0
+
+    # -- what kernels and others ask of any array ------------------------------------------
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The declared shape; -1 rows grow without bound."""
+        return (self.recipe.height, *self.recipe.row)
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(self.recipe.dtype)
+
+    @property
+    def base(self) -> "Table":
+        """As if a view: nobody may write a result over a table."""
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        """What the rows there are take, without the index."""
+        width = int(np.prod(self.recipe.row, dtype=np.int64))
+        return self.index.count * width * int(self.dtype.itemsize)
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return self.index.count
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}, shape={list(self.shape)}, {len(self)} rows there)"
+
+    # -- rows ------------------------------------------------------------------------------
+    def rows(self, ids: Array) -> Array:
+        """The rows of these ids, in the ids' shape; nothing comes into being.
+
+        Raises:
+            InvalidArgument: an id is negative or beyond the declared rows.
+        """
+        flat = self.checked(ids)
+        self.fill()
+        slots = self.index.find(flat)
+        missing = np.flatnonzero(slots < 0)
+        if not missing.size:
+            found = self.array[slots]
+        elif missing.size == flat.size:
+            found = self.recipe.draw(flat)
+        else:
+            found = self.array[slots]
+            found[missing] = self.recipe.draw(flat[missing])
+        return found.reshape(*np.shape(ids), *self.recipe.row)
+
+    def checked(self, ids: Array) -> Array:
+        """Ids as one line of int64.
+
+        Raises:
+            InvalidArgument: one cannot be an id of this table.
+        """
+        flat = np.asarray(to_host(ids)).reshape(-1)
+        if flat.dtype.kind not in "iu":
+            raise InvalidArgument(
+                f"ids of table {self.name!r} are {flat.dtype}, not whole numbers",
+                hint="use layers.cast(ids, 'int64')",
+            )
+        flat = flat.astype(np.int64, copy=False)
+        if flat.size and (flat.min() < 0 or 0 <= self.recipe.height <= flat.max()):
+            bad = flat.min() if flat.min() < 0 else flat.max()
+            raise InvalidArgument(
+                f"id {bad} is not in table {self.name!r} of {_tall(self.recipe.height)}",
+                hint="ids run from 0 to rows - 1: check the data",
+            )
+        return flat
+
+    def fill(self) -> None:
+        """Give every id of the index its row."""
+        begin, end = self._filled, self.index.count
+        if begin == end:
+            return
+        if end > len(self.array):
+            grown = np.empty((self.index.capacity, *self.recipe.row), self.recipe.dtype)
+            grown[:begin] = self.array[:begin]
+            self.array = grown
+        for start in range(begin, end, _DRAWN):
+            part = slice(start, min(start + _DRAWN, end))
+            self.array[part] = self.recipe.draw(self.index.ids[part])
+        self._filled = end
+
+    def follow(self, other: "Table") -> None:
+        """Share the index of `other`: the same ids have rows in both.
+
+        Raises:
+            InvalidArgument: both have rows already, and not the same.
+        """
+        if self.index is other.index:
+            return
+        if len(self) and not np.array_equal(self.index.ids, other.index.ids[: len(self)]):
+            raise InvalidArgument(
+                f"tables {self.name!r} and {other.name!r} hold different rows",
+                hint="run the startup program, or load both from one checkpoint",
+            )
+        self.fill()
+        self.index = other.index
+
+    @property
+    def values(self) -> Array:
+        """The rows there are, by slot; a view to read and to write."""
+        self.fill()
+        return self.array[: self.index.count]
+
+    # -- as a whole ------------------------------------------------------------------------
+    def selected(self) -> SelectedRows:
+        """The rows there are, with their ids in rising order."""
+        order = np.argsort(self.index.ids)
+        return SelectedRows(self.index.ids[order], self.values[order], self.recipe.height)
+
+    def restore(self, ids: Array, values: Array) -> None:
+        """Hold exactly these rows.
+
+        Raises:
+            InvalidArgument: the values do not fit the table, or an id repeats.
+        """
+        flat = self.checked(ids)
+        if np.shape(values) != (flat.size, *self.recipe.row):
+            raise InvalidArgument(
+                f"{flat.size} rows of shape {list(np.shape(values))} do not fit {self!r}"
+            )
+        self.index, self._filled = Index(), 0
+        slots = self.index.add(flat)
+        if self.index.count != flat.size:
+            raise InvalidArgument(f"rows for table {self.name!r} name an id more than once")
+        self.array = np.empty((self.index.capacity, *self.recipe.row), self.recipe.dtype)
+        self.array[slots] = values
+        self._filled = flat.size
+
+
+def _tall(height: int) -> str:
+    return "rows without bound" if height < 0 else f"{height} rows"
