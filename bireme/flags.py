@@ -98,7 +98,11 @@ TABLE: tuple[Flag, ...] = (
     Flag("check_nan_inf", False, "stop at the first operator whose output is not finite"),
     Flag("benchmark", False, _KEPT),
     Flag("cpu_deterministic", False, "always true here: sums never depend on arrival order"),
-    Flag("paddle_num_threads", 1, _KEPT),
+    Flag(
+        "paddle_num_threads",
+        0,
+        "threads that share one operator's work; 0: as many as NumPy's BLAS would use",
+    ),
     Flag("inner_op_parallelism", 0, _KEPT),
     # memory and cuDNN, managed elsewhere
     Flag("allocator_strategy", "auto_growth", _KEPT),

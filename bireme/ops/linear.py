@@ -3,6 +3,7 @@
 from bireme.errors import InvalidArgument
 from bireme.runtime.arrays import Array
 
+from . import products
 from .shapes import product, same_as
 from .table import GradOp, Infer, op
 
@@ -44,8 +45,8 @@ def mul(
     xp: Array, X: Array, Y: Array, x_num_col_dims: int, y_num_col_dims: int, out: Array = None
 ) -> Array:
     if X.ndim == 2 and Y.ndim == 2:
-        return dot_of(xp, X, Y, out)
-    flat = dot_of(xp, matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims))
+        return products.dot(xp, X, Y, out)
+    flat = products.dot(xp, matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims))
     return flat.reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
 
 
@@ -61,17 +62,20 @@ def mul_grad(
     out: Array = None,
 ) -> Pair:
     dx, dy = (None, None) if out is None else out
-    if X.ndim == 2 and Y.ndim == 2:
-        if "X@GRAD" in need:
-            dx = xp.dot(dOut, Y.T, out=dx)
-        if "Y@GRAD" in need:
-            times = xp.multiply if len(X) == 1 else xp.dot  # one row: a tenth of the time
-            dy = times(X.T, dOut, out=dy)
-        return dx, dy
     x, y = matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims)
     g = dOut.reshape(x.shape[0], y.shape[1])
-    dx = xp.dot(g, y.T).reshape(X.shape) if "X@GRAD" in need else None
-    return dx, xp.dot(x.T, g).reshape(Y.shape) if "Y@GRAD" in need else None
+    pairs = []
+    if "X@GRAD" in need:
+        pairs.append((g, y.T, dx))
+    if "Y@GRAD" in need and x.shape[0] != 1:
+        pairs.append((x.T, g, dy))
+    found = products.dots(xp, *pairs)
+    dx = found[0].reshape(X.shape) if "X@GRAD" in need else None
+    if "Y@GRAD" not in need:
+        return dx, None
+    if x.shape[0] == 1:  # a product of one row and one column, in a tenth of the time
+        found.append(xp.multiply(x.T, g, out=dy))
+    return dx, found[-1].reshape(Y.shape)
 
 
 # -- matmul: batches of matrices, vectors allowed ----------------------------------------------
@@ -116,7 +120,7 @@ def matmul(
     x, y = _operand(X, transpose_X, X.ndim == 1), _operand(Y, transpose_Y, Y.ndim == 1)
     if X.ndim == 1 and Y.ndim == 1:
         return (xp.dot(x, y) * x.dtype.type(alpha)).reshape(1)
-    found = xp.matmul(x, y, out=out)
+    found = products.matmul(xp, x, y, out)
     if alpha != 1.0:
         found *= found.dtype.type(alpha)
     return found
@@ -157,8 +161,8 @@ def _product_over(xp: Array, a: Array, b: Array, ndim: int) -> Array:
     """The product, summed over the batch dimensions that the operand did not have."""
     if ndim == 2 and a.ndim > 2 and b.ndim > 2:
         rows = a.swapaxes(-1, -2)
-        return xp.dot(rows.reshape(-1, rows.shape[-1]).T, b.reshape(-1, b.shape[-1]))
-    found = xp.matmul(a, b)
+        return products.dot(xp, rows.reshape(-1, rows.shape[-1]).T, b.reshape(-1, b.shape[-1]))
+    found = products.matmul(xp, a, b)
     extra = found.ndim - ndim
     return xp.add.reduce(found, axis=tuple(range(extra))) if extra > 0 else found
 
@@ -180,13 +184,13 @@ def _bmm_rule(ctx: Infer) -> None:
 
 @op("bmm", infer=_bmm_rule, grad=GradOp(uses=("X", "Y")))
 def bmm(xp: Array, X: Array, Y: Array, out: Array = None) -> Array:
-    return xp.matmul(X, Y, out=out)
+    return products.matmul(xp, X, Y, out)
 
 
 @op("bmm_grad")
 def bmm_grad(xp: Array, X: Array, Y: Array, dOut: Array, need: frozenset[str]) -> Pair:
-    dx = xp.matmul(dOut, Y.swapaxes(1, 2)) if "X@GRAD" in need else None
-    return dx, xp.matmul(X.swapaxes(1, 2), dOut) if "Y@GRAD" in need else None
+    dx = products.matmul(xp, dOut, Y.swapaxes(1, 2)) if "X@GRAD" in need else None
+    return dx, products.matmul(xp, X.swapaxes(1, 2), dOut) if "Y@GRAD" in need else None
 
 
 def _dot_rule(ctx: Infer) -> None:
@@ -214,7 +218,7 @@ def _addmm_rule(ctx: Infer) -> None:
 
 @op("addmm", infer=_addmm_rule, grad=GradOp(uses=("Input", "X", "Y")))
 def addmm(xp: Array, Input: Array, X: Array, Y: Array, Alpha: float, Beta: float) -> Array:
-    found = xp.dot(X, Y)
+    found = products.dot(xp, X, Y)
     found *= found.dtype.type(Alpha)
     found += Input * found.dtype.type(Beta)
     return found
@@ -234,8 +238,8 @@ def addmm_grad(
     kind = dOut.dtype.type
     over = tuple(i for i, n in enumerate(Input.shape) if n == 1 and dOut.shape[i] != 1)
     base = (dOut.sum(over, keepdims=True) if over else dOut) * kind(Beta)
-    dx = xp.dot(dOut, Y.T) * kind(Alpha) if "X@GRAD" in need else None
-    dy = xp.dot(X.T, dOut) * kind(Alpha) if "Y@GRAD" in need else None
+    dx = products.dot(xp, dOut, Y.T) * kind(Alpha) if "X@GRAD" in need else None
+    dy = products.dot(xp, X.T, dOut) * kind(Alpha) if "Y@GRAD" in need else None
     return base, dx, dy
 
 

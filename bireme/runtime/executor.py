@@ -13,6 +13,7 @@ from bireme.errors import FeedError, InvalidArgument, UnsupportedError
 from bireme.ir import Program, default_main_program
 from bireme.rpc.memory import keep_memory
 
+from . import lanes
 from .compile import Request, compile
 from .compiled_program import CompiledProgram
 from .context import RunContext
@@ -42,6 +43,7 @@ class Executor:
         self._planner = Planner(self)
         if not isinstance(self.place, CUDAPlace):
             keep_memory()
+            lanes.settle()
         self._closed = False
         _open.add(self)
 

@@ -1,0 +1,65 @@
+"""Products of large matrices, their pieces shared out among the host's cores.
+
+On a device, and for small matrices, they are the namespace's own products.
+"""
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bireme.runtime import lanes
+from bireme.runtime.arrays import Array
+
+__all__ = ["dot", "dots", "matmul"]
+
+_WORTH = 1 << 22  # multiplications
+_PIECES = 2  # per lane
+
+
+def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
+    """The product of two matrices, into `out` where it is offered."""
+    (found,) = dots(xp, (a, b, out))
+    return found
+
+
+def dots(xp: Any, *triples: tuple[Array, Array, Array]) -> list[Array]:
+    """The products of several pairs (a, b, out), their pieces side by side."""
+    work = [len(a) * a.shape[1] * b.shape[1] for a, b, _ in triples]
+    if xp is not np or lanes.count() == 1 or sum(work) < _WORTH:
+        return [xp.dot(a, b, out=out) for a, b, out in triples]
+    results, jobs = [], list[Callable[[], object]]()
+    for (a, b, out), cost in zip(triples, work, strict=True):
+        if out is None:
+            out = np.empty((len(a), b.shape[1]), dtype=np.result_type(a, b))
+        share = max(1, round(_PIECES * lanes.count() * cost / sum(work)))
+        jobs += _pieces(a, b, out, share)
+        results.append(out)
+    lanes.run(jobs)
+    return results
+
+
+def matmul(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
+    """The product of two matrices, or of stacks of them."""
+    if a.ndim == b.ndim == 2:
+        return dot(xp, a, b, out)
+    cost = a.size * b.shape[-1]
+    if xp is not np or a.ndim != b.ndim or len(a) != len(b) or cost < _WORTH:
+        return xp.matmul(a, b, out=out)
+    if out is None:
+        shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        out = np.empty((*shape, a.shape[-2], b.shape[-1]), dtype=np.result_type(a, b))
+    lanes.spread(xp, lambda part: np.matmul(a[part], b[part], out=out[part]), len(a), cost)
+    return out
+
+
+def _pieces(a: Array, b: Array, out: Array, count: int) -> list[Callable[[], object]]:
+    """Jobs that each fill some rows of `out`, or some columns where there are more of those."""
+    rows, columns = out.shape
+    cuts = [max(rows, columns) * i // count for i in range(count + 1)]
+    parts = [slice(i, j) for i, j in itertools.pairwise(cuts) if i < j]
+    if rows >= columns:
+        return [partial(np.matmul, a[part], b, out=out[part]) for part in parts]
+    return [partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts]
