@@ -86,12 +86,12 @@ class FluidService:
         said = decode_variable(request)
         if said.value is None:
             raise ProtocolError("a look-up without ids")
-        ids = np.asarray(said.value)
+        ids, table = np.asarray(said.value), said.table or said.name
         trainer = self._connections.get(peer)
         if trainer is None:  # before its first named message a trainer has no round to wait for
-            rows = await self._service.read(self._updates.rows, said.table, ids)
+            rows = await self._service.read(self._updates.rows, table, ids)
         else:
-            rows = await self._rows(trainer, said.table, ids)
+            rows = await self._rows(trainer, table, ids)
         return encode_variable(Variable(name=said.out_name, value=rows))
 
     # -- events ----------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def read_settings(op: Operator, program: Program) -> Settings:
     trainers = int(given.get("Fanin", 1))
     if trainers < 1:
         raise ProgramError(f"a server cannot wait for {trainers} trainers", op=op)
-    gradients = _on_the_wire(op, owners)
+    gradients = {**_on_the_wire(op, owners), **_of_tables(op, owners, program)}
     return Settings(
         endpoint=str(given.get("endpoint", "")),
         index=int(given.get("pserver_id", -1)),
@@ -102,6 +102,20 @@ def _on_the_wire(op: Operator, owners: Mapping[str, int]) -> dict[str, int]:
     """X names what arrives: in sync `merged.trainer_<i>`; without an X it is the merged names."""
     names = op.input("X") or list(owners)
     return {name: owners[origin] for name in names if (origin := _origin(name)) in owners}
+
+
+def _of_tables(op: Operator, owners: Mapping[str, int], program: Program) -> dict[str, int]:
+    """Gradients of distributed tables are no inputs of the operator: their blocks name the parts
+    that arrive.
+    """
+    known = {_origin(name) for name in op.input("X") or owners}
+    found: dict[str, int] = {}
+    for name, block in owners.items():
+        if name not in known:
+            first = program.block(block).ops[:1]
+            merges = bool(first) and first[0].type == "sum" and first[0].output("Out") == [name]
+            found.update(dict.fromkeys(first[0].input("X") if merges else [name], block))
+    return found
 
 
 def _origin(name: str) -> str:

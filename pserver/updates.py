@@ -19,11 +19,13 @@ from bireme.rpc.shared import Place
 from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.observe import observer
 from bireme.runtime.scope import Scope
+from bireme.runtime.tables import Table
 from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .events import Apply, Send
 from .fusion import Fusion
 from .settings import COUNTER, Settings
+from .tables import Tables
 
 __all__ = ["Updates"]
 
@@ -45,6 +47,7 @@ class Updates:
         self._kept: dict[int, dict[str, Value]] = {}
         self._zeros: dict[str, Value] = {}
         self._fusion = Fusion(program, scope)
+        self.tables = Tables(program, scope)
         variables = program.global_block().vars
         self._backups = [n for n in variables if ".trainer_" in n and n.endswith("_bak")]
 
@@ -175,10 +178,12 @@ class Updates:
 
     def rows(self, table: str, ids: Array) -> Array:
         """Rows of a table, in the order of `ids`."""
-        array = self.value(table)
-        flat = ids.reshape(-1)
+        name = self.tables.named(table)
+        array, flat = self._held(name), ids.reshape(-1)
+        if isinstance(array, Table):
+            return array.rows(flat)
         if flat.size and (flat.min() < 0 or flat.max() >= len(array)):
-            raise ProtocolError(f"a row id outside 0 to {len(array) - 1} was asked of '{table}'")
+            raise ProtocolError(f"a row id outside 0 to {len(array) - 1} was asked of '{name}'")
         return array[flat]
 
     def value(self, name: str) -> Value:
@@ -187,6 +192,12 @@ class Updates:
         Raises:
             UnknownName: this server holds no such variable.
         """
+        value = self._held(name)
+        if isinstance(value, Table):
+            return value.selected()
+        return value if isinstance(value, SelectedRows | LoDTensor) else to_host(value)
+
+    def _held(self, name: str) -> Any:
         cell = self._scope.find_var(name)
         value: Any = None if cell is None else cell.get()
         if value is None:
@@ -196,4 +207,4 @@ class Updates:
                 name=name,
                 known=known,
             )
-        return value if isinstance(value, SelectedRows | LoDTensor) else to_host(value)
+        return value

@@ -14,7 +14,7 @@ from .build import declare, make
 from .lookups import Edits, last_written
 from .names import TABLE_PATH, of_trainer
 from .plan import Plan, Table
-from .survey import Lookup, Survey
+from .survey import WHOLE, Lookup, Survey, Update
 
 
 # -- on a trainer ------------------------------------------------------------------------------
@@ -25,6 +25,7 @@ def fetch_from_tables(survey: Survey, plan: Plan, block: Block) -> Edits:
     edits = Edits()
     for table in plan.tables:
         lookups = [x for x in survey.lookups if x.table == table.param]
+        _check_alike(table, lookups)
         known = max(last_written(block, x) for x in lookups)
         outs = {n for x in lookups for n in x.op.output("Out")}
         early = any(outs & set(op.input_arg_names) for op in block.ops[: known + 1])
@@ -40,6 +41,18 @@ def fetch_from_tables(survey: Survey, plan: Plan, block: Block) -> Edits:
     return edits
 
 
+def _check_alike(table: Table, lookups: list[Lookup]) -> None:
+    """One look-up fetches for all, so all must be alike."""
+    kinds = {(x.op.type, x.op.attrs.get("padding_idx", -1)) for x in lookups}
+    if len(kinds) > 1:
+        raise UnsupportedError(
+            f"look-ups in the distributed table {table.param!r} differ: "
+            + ", ".join(f"{kind} with padding_idx {padding}" for kind, padding in sorted(kinds)),
+            where=f"op: {lookups[-1].op}",
+            hint="use one kind of embedding and one padding_idx for a table",
+        )
+
+
 def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> list[Operator]:
     ids = [n for x in lookups for n in x.op.input("Ids")]
     outs = [n for x in lookups for n in x.op.output("Out")]
@@ -50,7 +63,13 @@ def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> lis
         declare(block, block.var(ids[0]), name)
     for name in given:
         declare(block, block.var(outs[0]), name)
-    where = {"epmap": list(plan.cluster.endpoints)}
+    where = {
+        "epmap": list(plan.cluster.endpoints),
+        "bireme.table": table.param,
+        "bireme.height": table.shape[0],
+        "bireme.padding": lookups[0].op.attrs.get("padding_idx", -1),
+        "bireme.version": lookups[0].op.type,
+    }
     return [
         make("split_ids", {"Ids": ids}, {"Out": asked}),
         make("prefetch", {"X": asked}, {"Out": given}, where),
@@ -65,11 +84,13 @@ def push_to_table(block: Block, plan: Plan, table: Table, control: str) -> list[
     ]
     for name in names:
         declare(block, block.var(table.grad), name)
+    queued = plan.modes.runtime_split  # then a communicator sends
     attrs = {
         "epmap": list(plan.cluster.endpoints),
         "trainer_id": plan.cluster.trainer_id,
         "sections": [],
-        "send_varnames": [],
+        "send_varnames": names if queued else [],
+        "merge_add": queued,
     }
     pair = (table.param, table.grad)
     done = [control] if plan.modes.sync else []
@@ -128,6 +149,7 @@ def _update(
     Returns the name of the merged gradient, and `table:variable` for each accumulator.
     """
     home, update = block.program.global_block(), survey.by_param[table.param]
+    _check_update(table, update)
     local = table.local_shape(len(plan.cluster.endpoints))
     declare(home, update.param, shape=local, persistable=True).type = VarType.SELECTED_ROWS
     grad = table.grad if plan.merges else _pushed(plan, table, server, 0)
@@ -149,6 +171,26 @@ def _update(
                 declare(home, var, shape=local if own else None, persistable=True)
                 state += [f"{table.param}:{name}"] if own else []
     return grad, state
+
+
+def _check_update(table: Table, update: Update) -> None:
+    """A row is updated from its gradient alone.
+
+    Raises:
+        UnsupportedError: by weight decay, from a dense gradient, or by a rule for whole parameters.
+    """
+    kind = update.optimizer.type
+    if not update.sparse:
+        problem, hint = "has a dense gradient", "use is_sparse=True, and no weight decay for it"
+    elif update.ops[0] is not update.optimizer:
+        problem, hint = "decays", "give its ParamAttr regularizer=L2Decay(0.0)"
+    elif kind in WHOLE:
+        problem, hint = f"is updated by {kind}, which looks at all rows", "use Adam or Adagrad"
+    else:
+        return
+    raise UnsupportedError(
+        f"the distributed table {table.param!r} {problem}", where=f"op: {update.ops[0]}", hint=hint
+    )
 
 
 def _mean(name: str, trainers: int) -> Operator:
@@ -175,6 +217,21 @@ def _save(program: Program, tables: Iterable[Table], parent: int) -> int:
     for table in tables:
         block.append(make("save", {"X": [table.param]}, {}, {"file_path": "none"}))
     return block.idx
+
+
+def home_of(plan: Plan, name: str) -> dict[str, object]:
+    """Where the rows of a table lie that no trainer holds, for whoever looks one up by itself."""
+    for placement in plan.placements:
+        if placement.param == name:
+            return {
+                "bireme.names": [shard.name for shard in placement.shards],
+                "bireme.endpoints": placement.endpoints,
+                "bireme.rows": placement.rows,
+            }
+    (table,) = (t for t in plan.tables if t.param == name)
+    endpoints = list(plan.cluster.endpoints)
+    names = [table.prefetch("in", k) for k in range(len(endpoints))]
+    return {"bireme.names": names, "bireme.endpoints": endpoints}
 
 
 def table_rows(servers: int, server: int) -> dict[str, int]:

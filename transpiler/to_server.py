@@ -153,6 +153,7 @@ class _Server:
                 "checkpint_block_id": found.checkpoint,
                 "bireme.tables": [table.param for table in tables],
                 "bireme.table_state": found.state,
+                "bireme.servers": len(self.plan.cluster.endpoints),
             }
 
     def _declare(self, shard: Shard) -> None:

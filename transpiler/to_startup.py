@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
+from bireme.errors import UnsupportedError
 from bireme.ir import Block, Operator, OpRole, Program
 
 from .build import declare, declare_control, make
@@ -18,7 +19,7 @@ from .names import COUNTER, control_names
 from .plan import Plan
 from .schedule import start_counters
 from .survey import Survey
-from .tables import table_rows
+from .tables import home_of, table_rows
 from .to_server import shards_in_order, state_names
 from .to_trainer import concat, declare_slices, mark
 
@@ -38,7 +39,10 @@ def to_startup(survey: Survey, plan: Plan) -> Program:
     for name in mine & block.vars.keys():
         block._remove_var(name)
     shapes = {name: survey.by_param[name].param.shape for name in tables}
-    fakes = [make("fake_init", {}, {"Out": [n]}, {"shape": shapes[n]}) for n in tables]
+    fakes = [
+        make("fake_init", {}, {"Out": [n]}, {"shape": shapes[n], **home_of(plan, n)})
+        for n in tables
+    ]
     block.set_ops([*kept, *receive(block, plan), *fakes])
     return startup
 
@@ -143,6 +147,12 @@ class _ServerStartup:
         elif len(positions) == 1 and _cuttable(op := self.source.ops[positions[0]]):
             named = op.renamed({origin: name})
             self.found.append((positions[0], _cut_initialiser(named, origin, part, whole)))
+        elif "bireme.stride" in part.where:
+            raise UnsupportedError(
+                f"the initialiser of the distributed table {origin!r} cannot be computed by rows",
+                where=f"op: {self.source.ops[positions[-1]]}" if positions else "",
+                hint="use Uniform, Normal, TruncatedNormal, Constant or NumpyArrayInitializer",
+            )
         elif positions:
             full = f"{name}@WHOLE"
             declare(self.block, self.source.var(origin), full)
@@ -179,12 +189,14 @@ def _cuttable(op: Operator) -> bool:
 
 def _cut_initialiser(op: Operator, origin: str, part: _Part, whole: Sequence[int]) -> Operator:
     shape = part.shape or ()
+    where = {"bireme.origin": origin, "bireme.shape": whole, **part.where}
+    placed = {"shape": shape, **{k: _plain(v) for k, v in where.items()}}
+    by_id = "bireme.stride" in part.where
     if op.type == "assign_value":
-        return op.with_attrs({"shape": shape, **_cut_values(op, part, whole)})
-    if op.type in RANDOM:
-        where = {"bireme.origin": origin, "bireme.shape": whole, **part.where}
-        return op.with_attrs({"shape": shape, **{k: _plain(v) for k, v in where.items()}})
-    return op.with_attrs(shape=shape)
+        return op.with_attrs(
+            {**(placed if by_id else {"shape": shape}), **_cut_values(op, part, whole)}
+        )
+    return op.with_attrs(placed if by_id or op.type in RANDOM else {"shape": shape})
 
 
 def _plain(value: object) -> object:

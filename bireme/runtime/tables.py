@@ -135,7 +135,7 @@ class Table:
         """
         if self.index is other.index:
             return
-        if len(self) and not np.array_equal(self.index.ids, other.index.ids[: len(self)]):
+        if not np.array_equal(self.index.ids, other.index.ids[: len(self)]):
             raise InvalidArgument(
                 f"tables {self.name!r} and {other.name!r} hold different rows",
                 hint="run the startup program, or load both from one checkpoint",
@@ -154,6 +154,11 @@ class Table:
         """The rows there are, with their ids in rising order."""
         order = np.argsort(self.index.ids)
         return SelectedRows(self.index.ids[order], self.values[order], self.recipe.height)
+
+    def clear(self) -> None:
+        """Hold no rows."""
+        self.index, self._filled = Index(), 0
+        self.array = np.empty((0, *self.recipe.row), self.recipe.dtype)
 
     def restore(self, ids: Array, values: Array) -> None:
         """Hold exactly these rows.
