@@ -104,7 +104,7 @@ TABLE: tuple[Flag, ...] = (
         "threads that share one operator's work; 0: as many as NumPy's BLAS would use",
     ),
     Flag("inner_op_parallelism", 0, _KEPT),
-    # memory and cuDNN, managed elsewhere
+    # memory and cuDNN
     Flag("allocator_strategy", "auto_growth", _KEPT),
     Flag("eager_delete_tensor_gb", 0.0, "dead values are always freed after their last use"),
     Flag("memory_fraction_of_eager_deletion", 1.0, _KEPT),
@@ -116,10 +116,10 @@ TABLE: tuple[Flag, ...] = (
     Flag("fraction_of_cpu_memory_to_use", 1.0, _KEPT),
     Flag("initial_cpu_memory_in_mb", 500, _KEPT),
     Flag("use_pinned_memory", True, "always true here: feeds go to a device by pinned memory"),
-    Flag("conv_workspace_size_limit", 512, _KEPT),
+    Flag("conv_workspace_size_limit", 512, "MiB that a plan of cuDNN may use beside its arrays"),
     Flag("cudnn_exhaustive_search", False, _KEPT),
     Flag("cudnn_batchnorm_spatial_persistent", False, _KEPT),
-    Flag("cudnn_deterministic", False, _KEPT),
+    Flag("cudnn_deterministic", False, "always true here: plans that do not repeat are left out"),
 )
 
 _BY_NAME = {flag.name: flag for flag in TABLE}

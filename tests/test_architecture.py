@@ -28,6 +28,7 @@ MAY_USE = {  # a library that only these files import
     "mpi4py": ("bireme/collective/mpi.py",),
     "click": ("fleet/cli.py",),
     "numba": ("bireme/ops/", "bireme/runtime/"),
+    "cudnn": ("bireme/ops/cudnn.py",),
 }
 PROTOS_USERS = ("bireme/rpc/", "bireme/io", "bireme/ir/proto", "pserver/", "trainer/", "protos/")
 PROVIDERS = {"bireme.trainer:link", "bireme.pserver:serve", "bireme.collective:provider"}

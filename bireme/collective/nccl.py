@@ -68,7 +68,7 @@ def _nccl() -> Any:
     if not getattr(nccl, "available", False):
         raise UnsupportedError(
             "CuPy is here, but NCCL is not",
-            hint="pip install 'bireme[gpu]', or FLAGS_collective_engine=grpc",
+            hint="pip install 'bireme[cuda12]', or FLAGS_collective_engine=grpc",
         )
     return nccl
 

@@ -10,10 +10,12 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bireme.errors import InvalidArgument
 from bireme.runtime.arrays import Array, block_bytes
 
-from . import windows
+from . import cudnn, windows
 from .table import GradOp, Infer, op
 from .windows import Geometry, channels_first, channels_last, geometry, is_channels_last
 
@@ -23,6 +25,8 @@ _SMALL = 256
 # -- the three products ------------------------------------------------------------------------
 def convolve(xp: Any, x: Array, w: Array, geo: Geometry, groups: int) -> Array:
     """x [N, C, in...] with w [O, C / groups, kernel...]: [N, O, out...]."""
+    if xp is not np and (found := cudnn.forward(xp, x, w, geo)) is not None:
+        return found
     n, out = len(x), geo.out(x.shape[2:])
     if _is_depthwise(x, w, groups):
         return _depthwise(xp, x, w, geo, out)
@@ -40,6 +44,8 @@ def filter_gradient(
     xp: Any, x: Array, dy: Array, geo: Geometry, groups: int, shape: tuple[int, ...]
 ) -> Array:
     """The gradient of w, from x [N, C, in...] and dy [N, O, out...]."""
+    if xp is not np and (found := cudnn.filter_gradient(xp, x, dy, geo, shape)) is not None:
+        return found
     out = dy.shape[2:]
     dy = dy.reshape(len(dy), groups, shape[0] // groups, -1)
     total = xp.zeros((groups, shape[0] // groups, math.prod(shape[1:])), dtype=x.dtype)
@@ -57,6 +63,8 @@ def input_gradient(
     xp: Any, dy: Array, w: Array, geo: Geometry, groups: int, shape: tuple[int, ...]
 ) -> Array:
     """The gradient of x of this shape, from dy [N, O, out...] and w: the transposed convolution."""
+    if xp is not np and (found := cudnn.input_gradient(xp, dy, w, geo, shape)) is not None:
+        return found
     back = _backwards(dy, w, geo, groups, shape)
     if back is None:
         return _scattered(xp, dy, w, geo, groups, shape)

@@ -30,7 +30,7 @@ def cupy() -> ModuleType:
     except ImportError:
         raise UnsupportedError(
             "CUDAPlace needs CuPy, which is not installed",
-            hint="pip install 'bireme[gpu]', or run on the CPU: CPUPlace() or FLAGS_place=cpu",
+            hint="pip install 'bireme[cuda12]', or run on the CPU: CPUPlace() or FLAGS_place=cpu",
         ) from None
 
 

@@ -93,7 +93,7 @@ def check_place(place: Place) -> Place:
         raise UnsupportedError(
             f"{place} does not exist: {found or 'no'} usable CUDA device{'s' * (found != 1)} here",
             hint="use CPUPlace(), or set FLAGS_place=cpu; a GPU needs a driver and "
-            "pip install 'bireme[gpu]'",
+            "pip install 'bireme[cuda12]'",
         )
     return place
 
