@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bireme.errors import as_builtin
 from bireme.ir import Program, verify
 
 from .cluster import ranks_of
@@ -10,12 +11,17 @@ from .to_collective import (
     Ranks,
     to_collective_startup,
     to_grad_allreduce,
-    to_local_sgd,
-    to_local_sgd_startup,
     to_single_process_startup,
 )
+from .to_local_sgd import Interval, to_interval_sgd, to_interval_sgd_startup
 
-__all__ = ["Collective", "GradAllReduce", "LocalSGD", "SingleProcessMultiThread"]
+__all__ = [
+    "AdaptiveLocalSGD",
+    "Collective",
+    "GradAllReduce",
+    "LocalSGD",
+    "SingleProcessMultiThread",
+]
 
 
 class Collective:
@@ -71,18 +77,39 @@ class GradAllReduce(Collective):
 
 
 class LocalSGD(Collective):
-    """Average parameters after they are updated."""
+    """Average parameters after they are updated: in each of the first `begin_step` steps, then
+    every `k_steps` steps. By default in every step, as the original.
+    """
 
     mode = "local_sgd"
+    adaptive = False
 
-    def __init__(self, nrings: int = 2) -> None:
+    def __init__(self, nrings: int = 2, k_steps: int = 1, begin_step: int = 1) -> None:
         super().__init__(nrings)
+        for name, value in (("k_steps", k_steps), ("begin_step", begin_step)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise as_builtin(ValueError)(
+                    f"{name} is {value!r}",
+                    where=f"{type(self).__name__}({name}=)",
+                    hint="give a whole number, 1 or more",
+                )
+        self.interval = Interval(k_steps, begin_step, self.adaptive)
 
     def startup(self, program: Program, ranks: Ranks) -> Program:
-        return to_local_sgd_startup(program, ranks)
+        return to_interval_sgd_startup(program, ranks, self.interval)
 
     def main(self, program: Program, ranks: Ranks) -> Program:
-        return to_local_sgd(program, ranks)
+        return to_interval_sgd(program, ranks, self.interval)
+
+
+class AdaptiveLocalSGD(LocalSGD):
+    """LocalSGD whose interval follows the loss and the learning rate, from 1 to 16 steps."""
+
+    mode = "adaptive_local_sgd"
+    adaptive = True
+
+    def __init__(self, nrings: int = 2, init_k_steps: int = 1, begin_step: int = 1) -> None:
+        super().__init__(nrings, init_k_steps, begin_step)
 
 
 class SingleProcessMultiThread(GradAllReduce):

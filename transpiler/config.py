@@ -14,7 +14,12 @@ from .ps_dispatcher import HashName, PSDispatcher, RoundRobin, SizeBalanced
 
 MIN_BLOCK_SIZE = 8192
 MODES = ("pserver", "nccl2", "collective")
-COLLECTIVE_MODES = ("grad_allreduce", "local_sgd", "single_process_multi_thread")
+COLLECTIVE_MODES = (
+    "grad_allreduce",
+    "local_sgd",
+    "adaptive_local_sgd",
+    "single_process_multi_thread",
+)
 _DISPATCHERS = {c.__name__: c for c in (RoundRobin, HashName, SizeBalanced)}
 
 
@@ -106,6 +111,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "use_hierarchical_allreduce": _boolean,
     "hierarchical_allreduce_inter_nranks": _whole_number(0),
     "collective_mode": _one_of(None, *COLLECTIVE_MODES),
+    "local_sgd_steps": _whole_number(1),
+    "local_sgd_is_warm_steps": _whole_number(1),
 }
 
 
@@ -116,7 +123,8 @@ class DistributeTranspilerConfig:
     `sync_mode`, `runtime_split_send_recv`, `half_async`, `completely_not_async`,
     `enable_dc_asgd`, `dc_asgd_lambda` and `dc_asgd_adaptive` how servers and trainers meet;
     `mode`, `nccl_comm_num`, `use_hierarchical_allreduce`, `hierarchical_allreduce_inter_nranks`
-    and `collective_mode` concern training without servers.
+    and `collective_mode` concern training without servers. LocalSGD averages in each of the first
+    `local_sgd_is_warm_steps` steps, then every `local_sgd_steps` steps.
     """
 
     slice_var_up: bool = True
@@ -136,6 +144,8 @@ class DistributeTranspilerConfig:
     use_hierarchical_allreduce: bool = False
     hierarchical_allreduce_inter_nranks: int = 0
     collective_mode: str | None = None
+    local_sgd_steps: int = 1
+    local_sgd_is_warm_steps: int = 1
 
     def __init__(self) -> None:
         self._sync_mode: bool | None = None

@@ -10,7 +10,13 @@ from bireme.ir import Program, default_main_program, default_startup_program, ve
 
 from .check import check_plan, check_server, check_trainer
 from .cluster import inter_ranks, ranks_of, servers_and_trainers
-from .collective import GradAllReduce, LocalSGD, SingleProcessMultiThread
+from .collective import (
+    AdaptiveLocalSGD,
+    Collective,
+    GradAllReduce,
+    LocalSGD,
+    SingleProcessMultiThread,
+)
 from .config import COLLECTIVE_MODES, DistributeTranspilerConfig
 from .drawing import draw_plan
 from .explain import explain_ranks, explain_split
@@ -106,8 +112,7 @@ class DistributeTranspiler:
             self._main.take(to_nccl2(self._main, ranks, groups))
             startup.take(begun)
             return
-        one = how == "single_process_multi_thread"
-        made = SingleProcessMultiThread() if one else _COLLECTIVE[how](config.nccl_comm_num)
+        made = _collective(how, config)
         made.transpile(startup, self._main, trainer_id, trainers, current, config.wait_port)
 
     @property
@@ -171,7 +176,10 @@ class DistributeTranspiler:
         raise ProgramError("no program was split", where=f"DistributeTranspiler.{door}", hint=hint)
 
 
-_COLLECTIVE: dict[str, type[GradAllReduce] | type[LocalSGD]] = {
-    "grad_allreduce": GradAllReduce,
-    "local_sgd": LocalSGD,
-}
+def _collective(how: str, config: DistributeTranspilerConfig) -> Collective:
+    if how == "single_process_multi_thread":
+        return SingleProcessMultiThread()
+    if how == "grad_allreduce":
+        return GradAllReduce(config.nccl_comm_num)
+    kind = AdaptiveLocalSGD if how == "adaptive_local_sgd" else LocalSGD
+    return kind(config.nccl_comm_num, config.local_sgd_steps, config.local_sgd_is_warm_steps)
