@@ -9,8 +9,7 @@ Once it is known what trainers ask for, updates write their results where these 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bireme.rpc.codec import Value
-from bireme.rpc.messages import Tensor
+from bireme.rpc.layouts import EMPTY, Layout, Value, describe
 from bireme.rpc.shared import Board, Region
 from bireme.runtime.arrays import Array
 
@@ -33,7 +32,7 @@ class Publications:
         self._frames: dict[tuple[tuple[str, ...], bool], tuple[Any, Region | None]] = {}
         self._asked: tuple[str, ...] = ()  # what trainers of this host asked for the last time
         self._next: Region | None = None  # where the running update writes that
-        self._tensors: tuple[Tensor, ...] = ()
+        self._layout: Layout = EMPTY
 
     def outdated(self, blocks: Sequence[int]) -> dict[str, Array]:
         """These blocks are about to run: nothing published so far is given to anybody new. What
@@ -52,16 +51,12 @@ class Publications:
 
     def _prepared(self) -> dict[str, Array]:
         """Room for everything that will be asked for."""
-        values = [self._updates.value(name) for name in self._asked]
-        tensors = tuple(
-            Tensor(name, str(value.dtype), value.shape)
-            for name, value in zip(self._asked, values, strict=True)
-        )
-        if tensors != self._tensors:
-            self._tensors, self._board = tensors, Board()
+        layout, _ = describe({name: self._updates.value(name) for name in self._asked})
+        if layout is not self._layout:
+            self._layout, self._board = layout, Board()
         region = self._next = self._board.take()
         if not region.arrays:
-            region.lay_out([(tensor.shape, tensor.dtype) for tensor in tensors])
+            region.lay_out(layout.room, lambda room: list(layout.views(room).values()))
         return dict(zip(self._asked, region.arrays, strict=True))
 
     def variables(self, send: Send, call: Call, shared: bool) -> Any:
@@ -80,7 +75,7 @@ class Publications:
         region = self._next
         if region is None or send.names != self._asked:
             return None
-        given = (send, self._tensors, region.place, region.arrays)
+        given = (send, self._layout, region.place, region.arrays)
         return self._work(self._updates.announce, *given), region
 
     def _copied(self, send: Send, shared: bool) -> tuple[Any, Region | None]:

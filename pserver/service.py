@@ -189,7 +189,7 @@ class Service:
         def event(ticket: int) -> e.Event:
             if isinstance(said, m.Push):
                 self._updates.keep(ticket, received.values)
-            return counted(ticket, call, said, tuple(received.values))
+            return counted(ticket, call, said, received.layout.names)
 
         return said, self.ask(event, reader)
 

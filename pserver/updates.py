@@ -8,13 +8,15 @@ decides nothing about when.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from bireme.errors import ProtocolError, UnknownName
 from bireme.ir import Program, VarType
 from bireme.rpc import messages as m
-from bireme.rpc.codec import WORTH_SHARING, Take, Value, encode
+from bireme.rpc.codec import WORTH_SHARING, Take, encode, framed
+from bireme.rpc.layouts import Layout, Value
 from bireme.rpc.shared import Place
 from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.observe import observer
@@ -44,6 +46,7 @@ class Updates:
         self._scope = scope
         self._prepare = prepare
         self._prepared: dict[int, Callable[[], None]] = {}
+        self._approved: WeakSet[Layout] = WeakSet()  # payloads that this program expects
         self._kept: dict[int, dict[str, Value]] = {}
         self._zeros: dict[str, Value] = {}
         self._fusion = Fusion(program, scope)
@@ -52,14 +55,17 @@ class Updates:
         self._backups = [n for n in variables if ".trainer_" in n and n.endswith("_bak")]
 
     # -- payloads, from the event loop -----------------------------------------------------
-    def check(self, message: m.Message, tensor: m.Tensor) -> None:
-        """Look at an announced tensor before there is memory for it.
+    def check(self, message: m.Message, layout: Layout) -> None:
+        """Look at an announced payload before there is memory for it.
 
         Raises:
             ProtocolError: a gradient does not look as this server's program says.
         """
-        if isinstance(message, m.Push):
-            self._check(tensor)
+        if isinstance(message, m.Push) and layout not in self._approved:
+            for tensor in layout.tensors:
+                self._check(tensor)
+            if layout.steady:
+                self._approved.add(layout)
 
     def _check(self, tensor: m.Tensor) -> None:
         var = self._program.global_block().vars.get(self._settings.bound(tensor.name))
@@ -155,7 +161,7 @@ class Updates:
         return size >= WORTH_SHARING and 2 * moved > size
 
     def announce(
-        self, send: Send, tensors: tuple[m.Tensor, ...], place: Place, arrays: Sequence[Array]
+        self, send: Send, layout: Layout, place: Place, arrays: Sequence[Array]
     ) -> list[bytes]:
         """The frame of variables that lie in shared memory, once those that no update has written
         there are copied.
@@ -164,7 +170,7 @@ class Updates:
             value = self.value(name)
             if value is not array:
                 array[...] = value
-        return encode(m.Values(version=send.version, tensors=tensors, place=place))
+        return [framed(m.Values(version=send.version, place=place), layout.said)]
 
     def publish(self, send: Send, take: Take | None = None) -> list[bytes]:
         """The frame that carries these variables; written once, sent to everybody who asks."""

@@ -9,7 +9,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -53,10 +53,13 @@ class Link:
 
     # -- the step --------------------------------------------------------------------------
     def push(self, endpoint: str, name: str, value: Value) -> None:
-        """Send one gradient to its server now; what cannot be sent is found out when the step
-        ends.
+        """Send one gradient to its server; what cannot be sent is found out when the step ends.
+        The value stays what it is until then.
         """
-        self.peer(endpoint).push(self.step, name, value)
+        peer = self._peers.get(endpoint)
+        if peer is None or self._failure is not None:
+            peer = self.peer(endpoint)
+        peer.push(self.step, name, value)
 
     def barrier(self, endpoints: Iterable[str], strict: bool) -> None:
         """Close the round at these servers; outside sync there is no round to close.
@@ -73,15 +76,17 @@ class Link:
                     hint="config.sync_mode and transpile(sync_mode=) must agree in every process",
                 )
 
-    def exchange(self, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, Value]]:
+    def exchange(
+        self, wanted: Mapping[str, tuple[str, ...]], lent: Container[str] = ()
+    ) -> dict[str, dict[str, Value]]:
         """End the step: ask these servers for variables, and wait until every push has taken
-        effect.
+        effect. Values of the names in `lent` may change with the next call of this link.
         """
         peers = self._at(wanted)
         peers += [p for p in self._peers.values() if p.wire.endpoint not in wanted and p.open]
         pushed = any(peer.open for peer in peers)
         for peer in peers:
-            peer.pull(self.step, wanted.get(peer.wire.endpoint, ()))
+            peer.pull(self.step, wanted.get(peer.wire.endpoint, ()), lent=lent)
         found = self._results(peers)
         self.step += pushed
         return found

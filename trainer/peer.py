@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,7 @@ class Peer:
         self._received: Received | None = None
         self._settles = False  # whether the exchange's answer means that its pushes were used
         self._rows = False  # whether it brings rows of tables
+        self._lent: Container[str] = ()  # variables that may stay where the server put them
 
     @property
     def name(self) -> str:
@@ -144,14 +145,16 @@ class Peer:
 
     # -- writing ---------------------------------------------------------------------------
     def push(self, step: int, name: str, value: Value) -> None:
-        """Send a gradient; it is copied before this returns."""
+        """Send a gradient. A small one may leave later: until the exchange ends, the value must
+        stay what it is (whoever computes in place looks first whether anybody holds the array).
+        """
         self._step = step
-        size = _size(value)
+        size = value.nbytes if type(value) is np.ndarray else _size(value)
         if size >= SMALL or name in self._small:
             self._flush()
             self._add(m.Push(**self._number()), {name: value})
             return
-        self._small[name] = _copied(value)
+        self._small[name] = value
         self._small_size += size
         if self._small_size >= FUSED:
             self._flush()
@@ -167,11 +170,19 @@ class Peer:
         self._flush()
         self._add(m.Barrier(**self._number()))
 
-    def pull(self, step: int, names: tuple[str, ...], gated: bool = True) -> None:
-        """Ask for variables; `result` brings them."""
+    def pull(
+        self,
+        step: int,
+        names: tuple[str, ...],
+        gated: bool = True,
+        lent: Container[str] = (),
+    ) -> None:
+        """Ask for variables; `result` brings them. Those that are `lent` need not be copied: they
+        are used before the next call.
+        """
         self._step = step
         self._flush()
-        self._settles, self._rows = gated, False
+        self._settles, self._rows, self._lent = gated, False, lent
         self._add(m.Pull(**self._number(answer=True), names=names, gated=gated))
         self._end()
 
@@ -239,7 +250,11 @@ class Peer:
             self._outbox.clear()
         if received.message.place is None or self._rows:
             return received.values  # rows of tables are used before the next call
-        return {name: _copied(value) for name, value in received.values.items()}
+        lent = self._lent
+        return {
+            name: value if name in lent else _copied(value)
+            for name, value in received.values.items()
+        }
 
     def _persist(self) -> Received:
         """Read the answer, over as many connections as it takes."""
@@ -322,6 +337,8 @@ def _size(value: Value) -> int:
 
 def _copied(value: Value) -> Value:
     """A value in memory of our own: others may use again what they handed over."""
+    if type(value) is np.ndarray:
+        return value.copy()
     if isinstance(value, SelectedRows):
         return SelectedRows(np.array(value.rows), np.array(value.value), value.height)
     if isinstance(value, LoDTensor):

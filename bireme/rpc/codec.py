@@ -1,30 +1,30 @@
 """Frames: a message and its tensors as a few `bytes`, and back, bit for bit.
 
-    first piece   "BR" version 0 | uint32 length of header | uint32 crc of header | header |
-    payload ... next pieces   payload ...
+    first piece   "BR" version 0 | uint32 length of header | uint32 length of description |
+                  uint32 crc of both | header | description | payload ...
+    next pieces   payload ...
 
-The header is the message in msgpack; the payload is every announced tensor's raw bytes, end to
-end, row ids of SelectedRows before their values. Pieces hold about a mebibyte: large fresh
-buffers cost more in page faults than in copying. The file knows arrays and bytes; it knows no
-socket and never trusts a length that it reads.
+The header is the message in msgpack, the description says which tensors follow (`layouts`), and
+the payload is their raw bytes, end to end, row ids of SelectedRows before their values. Pieces
+hold about a mebibyte: large fresh buffers cost more in page faults than in copying. The file
+knows arrays and bytes; it knows no socket and never trusts a length that it reads.
 """
 
-import math
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
 from bireme.errors import FormatError
 from bireme.runtime.arrays import Array
-from bireme.runtime.values import LoDTensor, SelectedRows, is_valid_lod
 
 from . import messages as m
-from .shared import ALIGN, Place, aligned
+from .layouts import EMPTY, Layout, Value, describe, read_layout
+from .shared import Attached, Place
 
 __all__ = [
     "PIECE",
@@ -35,26 +35,22 @@ __all__ = [
     "Value",
     "decode",
     "encode",
+    "framed",
     "pack",
     "unpack",
 ]
 
 PIECE = 1 << 20
-LARGEST = 1 << 40  # bytes of one frame
 WORTH_SHARING = 64 << 10  # bytes: less travels in the frame
-Value: TypeAlias = Any  # an array, LoDTensor or SelectedRows
 Said: TypeAlias = (
     m.Push | m.Barrier | m.Pull | m.Lookup | m.Hello | m.Heartbeat | m.Complete | m.Abort |
     m.Welcome | m.Accepted | m.Values | m.Refused
 )  # fmt: skip
 
-_HEAD = struct.Struct("<2sBBII")
+_HEAD = struct.Struct("<2sBBIII")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"BR"
-_VERSION = 1
-_NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
-_DTYPES = {np.dtype(name): name for name in _NAMES}  # asking a dtype for its name is slow
-_SIZES = {name: dtype.itemsize for dtype, name in _DTYPES.items()}
+_VERSION = 2
 _encode_header = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(Said).decode
 
@@ -71,57 +67,20 @@ def encode(
     With `take`, a payload of some size goes into shared memory and the frame only names its place.
     """
     if not values:
-        return [_head(message)]
-    tensors, arrays = [], []
-    for name, value in values.items():
-        tensor, parts = _describe(name, value)
-        tensors.append(tensor)
-        arrays += [array for array in parts if array.size]
-    message = msgspec.structs.replace(message, tensors=tuple(tensors))
-    if take is not None and sum(array.nbytes for array in arrays) >= WORTH_SHARING:
-        return [_head(msgspec.structs.replace(message, place=_put(arrays, take)))]
-    return list(_pieces(memoryview(_head(message)), [_raw(array) for array in arrays]))
+        return [framed(message)]
+    layout, arrays = describe(values)
+    if take is not None and layout.size >= WORTH_SHARING:
+        place, room = take(layout.room)
+        layout.fill(room, arrays)
+        return [framed(msgspec.structs.replace(message, place=place), layout.said)]
+    return list(_pieces(memoryview(framed(message, layout.said)), layout.sections(arrays)))
 
 
-def _put(arrays: list[Array], take: Take) -> Place:
-    """Copy arrays into shared memory, each at an aligned distance."""
-    place, room = take(sum(aligned(array.nbytes) for array in arrays))
-    at = 0
-    for array in arrays:
-        room[at : at + array.nbytes] = array.reshape(-1).view(np.uint8)
-        at += aligned(array.nbytes)
-    return place
-
-
-def _head(message: m.Message) -> bytes:
+def framed(message: m.Message, said: bytes = b"") -> bytes:
+    """A frame's first piece, without payload: a message, and the description of what follows it."""
     header = _encode_header(message)
-    return _HEAD.pack(_MAGIC, _VERSION, 0, len(header), zlib.crc32(header)) + header
-
-
-def _describe(name: str, value: Value) -> tuple[m.Tensor, tuple[Array, ...]]:
-    if isinstance(value, SelectedRows):
-        rows = np.ascontiguousarray(value.rows, dtype=np.int64)
-        array = _plain(name, value.value)
-        kind = _DTYPES[array.dtype]
-        tensor = m.Tensor(name, kind, array.shape, (), len(rows), int(value.height))
-        return tensor, (rows, array)
-    lod: tuple[tuple[int, ...], ...] = ()
-    if isinstance(value, LoDTensor):
-        lod = tuple(tuple(level.tolist()) for level in value.offsets)
-        value = value.array
-    array = _plain(name, value)
-    return m.Tensor(name, _DTYPES[array.dtype], array.shape, lod), (array,)
-
-
-def _plain(name: str, value: Any) -> Array:
-    array = np.asarray(value, order="C")
-    if array.dtype not in _DTYPES:
-        raise FormatError(f"a {array.dtype} array cannot travel", tensor=name)
-    return array
-
-
-def _raw(array: Array) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))
+    crc = zlib.crc32(said, zlib.crc32(header))
+    return b"".join((_HEAD.pack(_MAGIC, _VERSION, 0, len(header), len(said), crc), header, said))
 
 
 def _pieces(head: memoryview, sections: Iterable[memoryview]) -> Iterator[bytes]:
@@ -141,41 +100,39 @@ def _pieces(head: memoryview, sections: Iterable[memoryview]) -> Iterator[bytes]
 # -- in ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A whole frame; `size` is its payload in bytes."""
+    """A whole frame; `layout` describes its payload."""
 
     message: Said
     values: dict[str, Value]
-    size: int = 0
+    layout: Layout = EMPTY
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return self.layout.size
 
 
-Check = Callable[[m.Message, m.Tensor], None]
-Attach = Callable[[str], Array]
-Room = Callable[[tuple[int, ...], str], Array]
+Check = Callable[[m.Message, Layout], None]
 
 
 class Decoder:
-    """Puts frames together from pieces. `check` may refuse a tensor before there is memory for it;
+    """Puts frames together from pieces. `check` may refuse a payload before there is memory for it;
     `attach` opens shared memory, and what lies there is not copied.
 
     After a FormatError the stream has no known boundary any more: close it.
     """
 
-    def __init__(
-        self, check: Check | None = None, attach: Attach | None = None, largest: int = LARGEST
-    ) -> None:
+    def __init__(self, check: Check | None = None, attach: Attached | None = None) -> None:
         self._check = check
         self._attach = attach
-        self._largest = largest
-        self._message: Said | None = None
-        self._values: dict[str, Value] = {}
+        self._begun: Received | None = None
         self._targets: list[Array] = []
         self._filled = 0
-        self._size = 0
 
     @property
     def idle(self) -> bool:
         """Whether no frame is half read."""
-        return self._message is None
+        return self._begun is None
 
     def feed(self, piece: bytes) -> Received | None:
         """Take the next piece; the frame, if this piece ends it.
@@ -183,55 +140,51 @@ class Decoder:
         Raises:
             FormatError: the bytes are no frame.
         """
-        start = self._begin(piece) if self._message is None else 0
-        self._fill(piece, start)
+        start = self._begin(piece) if self._begun is None else 0
+        if self._targets or start < len(piece):
+            self._fill(piece, start)
         if self._targets:
             return None
-        assert self._message is not None
-        received = Received(self._message, self._values, self._size)
-        self._message, self._values = None, {}
+        received, self._begun = self._begun, None
         return received
 
     def _begin(self, piece: bytes) -> int:
-        message, start = _read_head(piece)
-        self._size = _check_sizes(message.tensors, self._largest)
-        for tensor in message.tensors if self._check is not None else ():
-            self._check(message, tensor)  # type: ignore[misc]  # is not None
+        message, layout, start = _read_head(piece)
+        if self._check is not None and layout.tensors:
+            self._check(message, layout)
         self._targets, self._filled = [], 0
-        room = self._fresh if message.place is None else self._window(message)
-        self._values = {tensor.name: _value(tensor, room) for tensor in message.tensors}
-        self._targets.reverse()
-        self._message = message
+        if message.place is None:
+            values = self._fresh(layout) if layout.tensors else {}
+        else:
+            values = self._window(message, layout)
+        self._begun = Received(message, values, layout)
         return start
 
-    def _fresh(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """An array that the next pieces fill."""
+    def _fresh(self, layout: Layout) -> dict[str, Value]:
+        """Arrays that the next pieces fill."""
         try:
-            array = np.empty(shape, dtype)
+            memory = np.empty(layout.room, np.uint8)
         except MemoryError:
-            raise FormatError(f"no memory for {dtype}{list(shape)}") from None
-        if array.size:
-            self._targets.append(array.reshape(-1).view(np.uint8))
-        return array
+            raise FormatError(f"no memory for {layout.room} bytes") from None
+        self._targets = [memory[run.begin : run.begin + run.size] for run in layout.runs]
+        self._targets.reverse()
+        return layout.views(memory)
 
-    def _window(self, message: Said) -> Room:
-        """Arrays where the sender has put them."""
+    def _window(self, message: Said, layout: Layout) -> dict[str, Value]:
+        """Arrays where the sender has put them; known ones if it has done so before."""
         assert message.place is not None
-        name, at = message.place
         if self._attach is None:
             raise FormatError("a payload in shared memory, which this side has not agreed to")
-        source = self._attach(name)
-
-        def room(shape: tuple[int, ...], dtype: str) -> Array:
-            nonlocal at
-            size = math.prod(shape) * _SIZES[dtype]
-            if at < 0 or at % ALIGN or at + size > len(source):
+        name, at = message.place
+        memory, known = self._attach.window(name)
+        values = known.get((at, layout))
+        if values is None:
+            if at < 0 or at + layout.room > len(memory):
                 raise FormatError(f"the place {message.place} lies outside", offset=at)
-            array = source[at : at + size].view(dtype).reshape(shape)
-            at += aligned(size)
-            return array
-
-        return room
+            values = layout.views(memory, at)
+            if layout.steady:
+                known[at, layout] = values
+        return values
 
     def _fill(self, piece: bytes, start: int) -> None:
         source = np.frombuffer(piece, np.uint8)
@@ -248,68 +201,28 @@ class Decoder:
             raise FormatError(f"{len(piece) - start} bytes after the frame", offset=start)
 
 
-def _value(tensor: m.Tensor, room: Room) -> Value:
-    if tensor.rows >= 0:
-        rows = room((tensor.rows,), "int64")
-        return SelectedRows(rows, room(tensor.shape, tensor.dtype), tensor.height)
-    array = room(tensor.shape, tensor.dtype)
-    if tensor.lod:
-        return LoDTensor(array, tuple(np.array(level, np.int64) for level in tensor.lod))
-    return array
-
-
-def _read_head(piece: bytes) -> tuple[Said, int]:
+def _read_head(piece: bytes) -> tuple[Said, Layout, int]:
     if len(piece) < _HEAD.size:
         raise FormatError(f"a frame cannot be {len(piece)} bytes long", offset=0)
-    magic, version, _, length, crc = _HEAD.unpack_from(piece)
+    magic, version, _, length, described, crc = _HEAD.unpack_from(piece)
     if magic != _MAGIC or version != _VERSION:
         raise FormatError(
             "not a frame of this protocol",
             offset=0,
             hint="is the peer another version, or another program?",
         )
-    start = _HEAD.size + length
-    header = memoryview(piece)[_HEAD.size : start]
-    if len(header) != length or zlib.crc32(header) != crc:
+    middle = _HEAD.size + length
+    start = middle + described
+    whole = memoryview(piece)
+    if start > len(piece) or zlib.crc32(whole[_HEAD.size : start]) != crc:
         raise FormatError("the frame's header is damaged", offset=_HEAD.size)
     try:
-        return _decode_header(header), start
+        message = _decode_header(whole[_HEAD.size : middle])
     except msgspec.DecodeError as error:
         raise FormatError(
             f"the frame's header says nothing known: {error}", offset=_HEAD.size
         ) from None
-
-
-def _check_sizes(tensors: tuple[m.Tensor, ...], largest: int) -> int:
-    """The payload's size, once every announcement has been found possible."""
-    total = 0
-    for tensor in tensors:
-        total += _size(tensor)
-        if total > largest:
-            raise FormatError(f"the frame would hold {total} bytes", tensor=tensor.name)
-    if len({tensor.name for tensor in tensors}) != len(tensors):
-        raise FormatError("a tensor stands in the frame twice")
-    return total
-
-
-def _size(tensor: m.Tensor) -> int:
-    if tensor.dtype not in _SIZES:
-        raise FormatError(f"unknown dtype '{tensor.dtype}'", tensor=tensor.name)
-    if any(n < 0 for n in tensor.shape) or tensor.rows < -1 or len(tensor.shape) > 32:
-        raise FormatError(f"impossible shape {tensor.shape}", tensor=tensor.name)
-    if tensor.rows >= 0 and (not tensor.shape or tensor.shape[0] != tensor.rows):
-        raise FormatError(f"{tensor.rows} rows for shape {tensor.shape}", tensor=tensor.name)
-    if tensor.lod and not (tensor.shape and _lod_fits(tensor)):
-        raise FormatError(f"the LoD {tensor.lod} does not fit {tensor.shape}", tensor=tensor.name)
-    return math.prod(tensor.shape) * _SIZES[tensor.dtype] + 8 * max(tensor.rows, 0)
-
-
-def _lod_fits(tensor: m.Tensor) -> bool:
-    try:
-        lod = tuple(np.array(level, np.int64) for level in tensor.lod)
-    except OverflowError:
-        return False
-    return is_valid_lod(lod, tensor.shape[0])
+    return message, read_layout(piece[middle:start]) if described else EMPTY, start
 
 
 def decode(pieces: Iterable[bytes]) -> Received:

@@ -2,7 +2,7 @@
 no arrays.
 
 A call that must count once is `Numbered`: (trainer, incarnation, sequence) names it, and its
-repeat has the same name. Tensors are announced in a message and follow it as raw bytes (`codec`).
+repeat has the same name. Tensors are described behind a message and follow as bytes (`codec`).
 """
 
 import msgspec
@@ -40,9 +40,8 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
-    """Anything said; `tensors` announces the payload, `place` says where it lies if not behind."""
+    """Anything said; `place` says where its payload lies if not behind it."""
 
-    tensors: tuple[Tensor, ...] = ()
     place: tuple[str, int] | None = None  # name of a shared segment, first byte
 
 

@@ -5,12 +5,11 @@ the kernel frees it with the last process that maps it, and a killed one leaves 
 The file knows bytes, no messages.
 """
 
-import math
 import mmap
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +20,7 @@ __all__ = ["ALIGN", "Attached", "Board", "Outbox", "Place", "Region", "Segment",
 
 ALIGN = 64
 SMALLEST = 1 << 20
+REMEMBERED = 64  # things about one segment
 _LABEL = "bireme"
 
 
@@ -55,6 +55,7 @@ class Attached:
 
     def __init__(self) -> None:
         self._maps: dict[str, Array] = {}
+        self._known: dict[str, dict[Any, Any]] = {}
 
     def __call__(self, name: str) -> Array:
         """The bytes of a segment.
@@ -69,6 +70,17 @@ class Attached:
             except (OSError, ValueError) as error:
                 raise FormatError(f"cannot map the shared memory '{name}': {error}") from None
         return self._maps[name]
+
+    def window(self, name: str) -> tuple[Array, dict[Any, Any]]:
+        """The bytes of a segment, and what its reader wants to remember about them."""
+        memory = self(name)
+        known = self._known.get(name)
+        if known is None:
+            self._known = {old: kept for old, kept in self._known.items() if old in self._maps}
+            known = self._known[name] = {}
+        elif len(known) > REMEMBERED:
+            known.clear()
+        return memory, known
 
 
 def _alive(name: str) -> bool:
@@ -148,19 +160,14 @@ class Region:
         views = any(sys.getrefcount(array) > _LISTED for array in self.arrays)
         return views or sys.getrefcount(self.arrays[0].base) > self._lone
 
-    def lay_out(self, kinds: Sequence[tuple[tuple[int, ...], str]]) -> None:
-        """Make arrays of these shapes and dtypes, as a frame lays them out."""
+    def lay_out(self, size: int, arrays: Callable[[Array], Sequence[Array]]) -> None:
+        """Take `size` bytes and cut them into arrays."""
         self.arrays = []
-        sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds]
-        total = sum(map(aligned, sizes))
         self.outbox.clear()
-        self.outbox.take(total)
+        self.outbox.take(size)
         self.outbox.clear()
-        self.place, room = self.outbox.take(total)
-        at = 0
-        for (shape, dtype), size in zip(kinds, sizes, strict=True):
-            self.arrays.append(room[at : at + size].view(dtype).reshape(shape))
-            at += aligned(size)
+        self.place, room = self.outbox.take(size)
+        self.arrays = list(arrays(room))
         del room
         self._lone = sys.getrefcount(self.arrays[0].base)
 

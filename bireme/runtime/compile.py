@@ -84,7 +84,8 @@ def _plan(
     binding = Binding(block, request.place, xp, layout, held, children)
     template: Frame = [None] * (1 + len(layout.slots)) + [()] * layout.lod
     chosen = _fold(chosen, binding, template, keep | {e.name for e in loads})
-    shared = _shared(block, loads, request.feeds, template, layout)
+    brought = [n for access in chosen if access.row.effect for n in access.writes]
+    shared = _shared(block, loads, [*request.feeds, *brought], template, layout)
     return Plan(
         home=weakref.ref(block),
         layout=layout,
@@ -177,12 +178,12 @@ def _named_by(op: Operator, block: Block) -> set[str]:
 
 
 def _shared(
-    block: Block, loads: Sequence[External], feeds: Iterable[str], template: Frame, layout: Layout
+    block: Block, loads: Sequence[External], given: Iterable[str], template: Frame, layout: Layout
 ) -> set[str]:
     """The names whose arrays somebody else may hold or change after the run."""
     folded = (n for n, slot in layout.slots.items() if template[slot] is not None)
     lasting = (n for n in layout.slots if _is_lasting(block, n))
-    return {*feeds, *folded, *lasting, *(e.name for e in loads)}
+    return {*given, *folded, *lasting, *(e.name for e in loads)}
 
 
 # -- steps -------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from typing import Any
 
 import hypothesis.extra.numpy as hnp
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from bireme.errors import FormatError
 from bireme.rpc import messages as m
-from bireme.rpc.codec import PIECE, Decoder, decode, encode, pack, unpack
+from bireme.rpc.codec import PIECE, Decoder, decode, encode, framed, pack, unpack
 from bireme.runtime.values import LoDTensor, SelectedRows
 
 DTYPES = st.sampled_from(
@@ -125,7 +126,7 @@ def test_noise_is_refused(noise: bytes) -> None:
 
 
 def announced(tensor: m.Tensor) -> list[bytes]:
-    return encode(m.Push(trainer=0, incarnation=0, sequence=1, step=0, tensors=(tensor,)))
+    return [framed(PUSH, msgspec.msgpack.encode((tensor,)))]
 
 
 @pytest.mark.parametrize(

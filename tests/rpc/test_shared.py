@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from bireme.errors import FormatError
 from bireme.rpc import codec, shared
 from bireme.rpc import messages as m
-from bireme.rpc.codec import Decoder, encode
+from bireme.rpc.codec import Decoder, encode, framed
+from bireme.rpc.layouts import layout_of
 from bireme.rpc.shared import Attached, Board, Outbox, Segment, aligned
 from bireme.runtime.values import SelectedRows
 
@@ -98,10 +99,10 @@ def test_a_segment_that_its_owner_has_freed_is_refused() -> None:
 @pytest.mark.parametrize("at", [-64, 3, 64])
 def test_a_place_outside_its_segment_is_refused(at: int) -> None:
     segment = Segment(64)
-    tensors = (m.Tensor("g", "uint8", (64,)),)
-    message = m.Values(version=1, tensors=tensors, place=(segment.name, at))
+    said = layout_of((m.Tensor("g", "uint8", (64,)),)).said
+    message = m.Values(version=1, place=(segment.name, at))
     with pytest.raises(FormatError, match="lies outside"):
-        Decoder(attach=Attached()).feed(encode(message)[0])
+        Decoder(attach=Attached()).feed(framed(message, said))
 
 
 def test_a_side_that_has_not_agreed_refuses_shared_memory() -> None:
@@ -160,7 +161,7 @@ def test_what_a_finished_trainer_was_given_is_never_written_again() -> None:
 def test_a_region_is_not_written_while_this_process_holds_an_array_of_it() -> None:
     board = Board()
     first = board.take()
-    first.lay_out([((3,), "float32"), ((2, 2), "int64")])
+    first.lay_out(64, lambda room: [room[:12].view(np.float32), room[16:48].view(np.int64)])
     first.current = False
     value = first.arrays[1]
     assert board.take() is not first
