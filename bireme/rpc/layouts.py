@@ -90,8 +90,9 @@ class Layout:
     def sections(self, arrays: Sequence[Array]) -> Iterator[memoryview]:
         """The bytes of every part, end to end; small ones are copied together."""
         for run in self.runs:
+            array: Array = arrays[run.first]
             if run.last - run.first == 1:
-                array = np.ascontiguousarray(arrays[run.first])
+                array = np.ascontiguousarray(array)
             else:
                 array = np.concatenate(arrays[run.first : run.last], axis=None)
             yield memoryview(array.reshape(-1).view(np.uint8))
@@ -184,7 +185,8 @@ def describe(values: Mapping[str, Value]) -> tuple[Layout, list[Array]]:
 
 
 def _described(values: Mapping[str, Value]) -> tuple[Layout, list[Array]]:
-    tensors, arrays = [], []
+    tensors: list[Tensor] = []
+    arrays: list[Array] = []
     for name, value in values.items():
         tensor, parts = _tensor(name, value)
         tensors.append(tensor)
