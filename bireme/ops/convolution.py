@@ -1,25 +1,27 @@
-"""Convolutions of any rank, grouped and dilated, and their transposes, as matrix products over
-windows.
+"""Convolutions of any rank, grouped and dilated, and their transposes, as products of filters with
+columns of windows (see `unrolled`).
 
-One product per chunk of samples, so that the unrolled windows stay in the cache; the gradient of
-the input of a convolution with stride 1 is itself a convolution.
+Chunk by chunk of samples, so that the columns stay in the cache; the gradient of the input of a
+convolution with stride 1 is itself a convolution, unless its output is much the smaller.
 """
 
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array, block_bytes
+from bireme.runtime import lanes
+from bireme.runtime.arrays import Array
 
 from . import cudnn, windows
 from .table import GradOp, Infer, op
+from .unrolled import Unrolling, unrolling
 from .windows import Geometry, channels_first, channels_last, geometry, is_channels_last
 
-_SMALL = 256
+_FEW = 1 << 18
 
 
 # -- the three products ------------------------------------------------------------------------
@@ -27,17 +29,34 @@ def convolve(xp: Any, x: Array, w: Array, geo: Geometry, groups: int) -> Array:
     """x [N, C, in...] with w [O, C / groups, kernel...]: [N, O, out...]."""
     if xp is not np and (found := cudnn.forward(xp, x, w, geo)) is not None:
         return found
-    n, out = len(x), geo.out(x.shape[2:])
+    out = geo.out(x.shape[2:])
     if _is_depthwise(x, w, groups):
         return _depthwise(xp, x, w, geo, out)
-    weights = w.reshape(groups, w.shape[0] // groups, -1)
-    y = xp.empty((n, groups, weights.shape[1], math.prod(out)), dtype=x.dtype)
-    for chunk in _columns(xp, x, geo, groups, out):
-        if chunk.joined:
-            chunk.split(y)[:] = xp.matmul(weights, chunk.columns).reshape(chunk.split(y).shape)
+    how = unrolling(x.shape, geo, groups, out)
+    filters = _rows(xp, w, how)
+    y = xp.empty((len(x), groups, len(w) // groups, *out), dtype=x.dtype)
+
+    def work(part: slice) -> None:
+        for chunk, columns in _columns(xp, x, how, part, y.shape[2]):
+            _multiply(xp, how, filters, columns, y[chunk])
+
+    lanes.spread(xp, work, len(x), _cost(w.size, y), how.pieces)
+    return y.reshape(len(x), len(w), *out)
+
+
+def _multiply(xp: Any, how: Unrolling, filters: list[Array], columns: Array, y: Array) -> None:
+    """Fill y, some samples [n, groups, O, out...], from their columns."""
+    total: Array = None if how.joined else y.reshape(*y.shape[:3], -1)
+    more: Array = None
+    for slab in how.slabs(len(y)):
+        if slab.row == 0:
+            total = xp.matmul(filters[0], columns[..., slab.part], out=total)
         else:
-            xp.matmul(weights, chunk.columns, out=y[chunk.part])
-    return y.reshape(n, w.shape[0], *out)
+            more = xp.matmul(filters[slab.row], columns[..., slab.part], out=more)
+            total += more
+    if how.joined:
+        turned = how.turned(y)
+        turned[:] = total.reshape(turned.shape)
 
 
 def filter_gradient(
@@ -46,17 +65,40 @@ def filter_gradient(
     """The gradient of w, from x [N, C, in...] and dy [N, O, out...]."""
     if xp is not np and (found := cudnn.filter_gradient(xp, x, dy, geo, shape)) is not None:
         return found
-    out = dy.shape[2:]
-    dy = dy.reshape(len(dy), groups, shape[0] // groups, -1)
-    total = xp.zeros((groups, shape[0] // groups, math.prod(shape[1:])), dtype=x.dtype)
-    for chunk in _columns(xp, x, geo, groups, out):
-        turned = chunk.columns.swapaxes(-1, -2)
-        if chunk.joined:
-            total += xp.matmul(chunk.split(dy).reshape(*total.shape[:2], -1), turned)
-        else:
-            for one, columns in zip(dy[chunk.part], turned, strict=True):
-                total += xp.matmul(one, columns)
-    return total.reshape(shape)
+    how = unrolling(x.shape, geo, groups, dy.shape[2:])
+    dy = dy.reshape(len(dy), groups, shape[0] // groups, *dy.shape[2:])
+    wide = how.inside > dy.shape[2]  # BLAS is faster where the first matrix is the larger
+    sums: dict[int, list[Array]] = {}
+
+    def work(part: slice) -> None:
+        found: list[Array] = []
+        for chunk, columns in _columns(xp, x, how, part, dy.shape[2]):
+            flat = _flat(xp, how, dy[chunk])
+            for slab in how.slabs(len(dy[chunk])):
+                pair = (columns[..., slab.part], flat)
+                _accumulate(xp, found, slab.row, *(pair if wide else pair[::-1]))
+        sums[part.start] = found
+
+    lanes.spread(xp, work, len(x), _cost(math.prod(shape), dy), how.pieces)
+    rows = [sum(parts) for parts in zip(*(sums[start] for start in sorted(sums)), strict=True)]
+    shaped = (*shape[:2], *how.taps)
+    rows = [(row.swapaxes(1, 2) if wide else row).reshape(shaped) for row in rows]
+    return rows[0] if how.whole else xp.concatenate(rows, axis=2)
+
+
+def _accumulate(xp: Any, found: list[Array], row: int, a: Array, b: Array) -> None:
+    """Add the sum over samples of a [n, groups, p, out] times b [n, groups, q, out] transposed to
+    what is found for this row of the filter.
+    """
+    b = b.swapaxes(-1, -2)
+    if len(found) == row:
+        found.append(xp.zeros((a.shape[1], a.shape[2], b.shape[3]), dtype=a.dtype))
+    total = found[row]
+    if len(a) > 1 and len(a) * a.shape[2] * b.shape[3] <= _FEW:
+        total += xp.matmul(a, b).sum(axis=0)
+    else:
+        for one, other in zip(a, b, strict=True):
+            total += xp.matmul(one, other)
 
 
 def input_gradient(
@@ -89,63 +131,66 @@ def _backwards(
 def _scattered(
     xp: Any, dy: Array, w: Array, geo: Geometry, groups: int, shape: tuple[int, ...]
 ) -> Array:
-    """Spread each output over its window and add up."""
-    n, out = len(dy), dy.shape[2:]
-    spatial = [k + lo + hi for k, (lo, hi) in zip(shape[2:], geo.pads, strict=True)]
-    dx = xp.zeros((n, groups, shape[1] // groups, *spatial), dtype=dy.dtype)
-    weights = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
-    dy = dy.reshape(n, groups, w.shape[0] // groups, -1)
-    each = weights.shape[1] * groups * dy.shape[-1] * dy.itemsize
-    size = max(1, block_bytes(xp) // max(1, each))
-    for start in range(0, n, size):
-        part = slice(start, start + size)
-        columns = xp.matmul(weights, dy[part])
-        columns = columns.reshape(*columns.shape[:2], shape[1] // groups, *geo.kernel, *out)
-        for offset in itertools.product(*map(range, geo.kernel)):
-            place = (part, slice(None), slice(None), *windows.tap(geo, offset, out))
-            dx[place] += columns[(slice(None), slice(None), slice(None), *offset)]
-    dx = dx.reshape(n, shape[1], *spatial)
-    return xp.ascontiguousarray(dx[(..., *windows.inner(shape[2:], geo))])
+    """Columns of gradients, added up where the windows were."""
+    how = unrolling(shape, geo, groups, dy.shape[2:])
+    dx = xp.empty((shape[0], groups, shape[1] // groups, *shape[2:]), dtype=dy.dtype)
+    filters = [xp.ascontiguousarray(row.swapaxes(-1, -2)) for row in _rows(xp, w, how)]
+    dy = dy.reshape(len(dy), groups, len(w) // groups, *dy.shape[2:])
+
+    def work(part: slice) -> None:
+        for chunk in how.chunks(xp, part, dy.itemsize, dy.shape[2]):
+            space = how.space(xp, len(dy[chunk]), dy.dtype)
+            columns, flat = how.flat(space), _flat(xp, how, dy[chunk])
+            if how.filter_rows == 1:
+                xp.matmul(filters[0], flat, out=columns)
+            else:
+                columns[:] = 0
+                for slab in how.slabs(len(dy[chunk])):
+                    columns[..., slab.part] += xp.matmul(filters[slab.row], flat)
+            how.fold(xp, space, dx[chunk])
+
+    lanes.spread(xp, work, len(dy), _cost(w.size, dy), how.pieces)
+    return dx.reshape(shape)
 
 
-class _Chunk(NamedTuple):
-    """Some samples unrolled: `columns` [samples, groups, C / groups * kernel, out].
-
-    Where the output is small the samples are `joined`: [groups, ..., samples * out], one product
-    for all.
-    """
-
-    part: slice
-    columns: Array
-    joined: bool
-
-    def split(self, y: Array) -> Array:
-        """This chunk of y [N, groups, O, out], as [groups, O, samples, out]; a view."""
-        return y[self.part].transpose(1, 2, 0, 3)
+# -- pieces of them ----------------------------------------------------------------------------
+def _rows(xp: Any, w: Array, how: Unrolling) -> list[Array]:
+    """The rows of the filter that meet one slab each, as [groups, O, inside]."""
+    shape = (how.groups, len(w) // how.groups, how.inside)
+    if how.whole:
+        return [w.reshape(shape)]
+    return [xp.ascontiguousarray(w[:, :, k]).reshape(shape) for k in range(w.shape[2])]
 
 
 def _columns(
-    xp: Any, x: Array, geo: Geometry, groups: int, out: tuple[int, ...]
-) -> Iterator[_Chunk]:
-    n, inside = len(x), x.shape[1] // groups * math.prod(geo.kernel)
-    if math.prod(geo.kernel) == 1 and set(geo.strides) == {1} and not any(map(any, geo.pads)):
-        yield _Chunk(slice(0, n), x.reshape(n, groups, inside, -1), joined=False)
-        return
-    each = inside * groups * math.prod(out) * x.itemsize
-    size = max(1, min(n, 2 * block_bytes(xp) // max(1, each)))
-    joined = size > 1 and math.prod(out) <= _SMALL
-    rank = len(out)
-    order = (*range(1, rank + 2), 0, *range(rank + 2, 2 * rank + 2))
-    space = None
-    for start in range(0, n, size):
-        part = slice(start, min(start + size, n))
-        view = windows.view(xp, windows.padded(xp, x[part], geo), geo, out)
-        view = view.transpose(order) if joined else view
-        if space is None or space.shape != view.shape:
-            space = xp.empty(view.shape, dtype=x.dtype)
-        xp.copyto(space, view)
-        shape = (groups, inside, -1) if joined else (len(space), groups, inside, -1)
-        yield _Chunk(part, space.reshape(shape), joined)
+    xp: Any, x: Array, how: Unrolling, part: slice, filters: int
+) -> Iterator[tuple[slice, Array]]:
+    """Chunks of a part of the samples, each with its columns [n, groups, inside, ...]."""
+    x = x.reshape(len(x), how.groups, how.channels, *x.shape[2:])
+    space, held = None, 0
+    for chunk in how.chunks(xp, part, x.itemsize, filters):
+        if how.direct:
+            yield chunk, x[chunk].reshape(-1, how.groups, how.channels, math.prod(how.out))
+            continue
+        samples = chunk.stop - chunk.start
+        if space is None or samples != held:
+            space, held = how.space(xp, samples, x.dtype), samples
+        how.fill(xp, space, x[chunk])
+        yield chunk, how.flat(space)
+
+
+def _flat(xp: Any, how: Unrolling, y: Array) -> Array:
+    """Some samples [n, groups, O, out...] as matrices that match columns."""
+    if not how.joined:
+        return y.reshape(*y.shape[:3], -1)
+    turned = xp.ascontiguousarray(how.turned(y))
+    return turned.reshape(*turned.shape[:3], -1)
+
+
+def _cost(size: int, outputs: Array) -> int:
+    """What a convolution with `size` weights costs, as elements touched."""
+    places: int = len(outputs) * math.prod(outputs.shape[3:])
+    return size * places // 16
 
 
 def _is_depthwise(x: Array, w: Array, groups: int) -> bool:

@@ -102,14 +102,18 @@ def run(jobs: Sequence[Job]) -> None:
     _crew.run(jobs)
 
 
-def spread(xp: Any, work: Callable[[slice], object], size: int, cost: int) -> None:
+def spread(
+    xp: Any, work: Callable[[slice], object], size: int, cost: int, pieces: int = _PIECES
+) -> None:
     """Call `work` for parts that together cover range(size), side by side where `cost`, the number
     of elements that all of it touches, makes that worth while; on a device, once.
+
+    A lane gets so many `pieces`: one where cutting costs something.
     """
     if xp is not np or _count == 1 or cost < _WORTH or size < 2:
         work(slice(0, size))
         return
-    parts = min(size, _PIECES * _count)
+    parts = min(size, pieces * _count)
     cuts = [size * i // parts for i in range(parts + 1)]
     run([functools.partial(work, slice(a, b)) for a, b in itertools.pairwise(cuts)])
 
