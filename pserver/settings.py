@@ -59,7 +59,7 @@ def read_settings(op: Operator, program: Program) -> Settings:
     trainers = int(given.get("Fanin", 1))
     if trainers < 1:
         raise ProgramError(f"a server cannot wait for {trainers} trainers", op=op)
-    gradients = {**_on_the_wire(op, owners), **_of_tables(op, owners, program)}
+    gradients = _on_the_wire(op, owners, program)
     return Settings(
         endpoint=str(given.get("endpoint", "")),
         index=int(given.get("pserver_id", -1)),
@@ -98,18 +98,12 @@ def _block_number(op: Operator, text: str, program: Program) -> int:
     return int(text)
 
 
-def _on_the_wire(op: Operator, owners: Mapping[str, int]) -> dict[str, int]:
-    """X names what arrives: in sync `merged.trainer_<i>`; without an X it is the merged names."""
-    names = op.input("X") or list(owners)
-    return {name: owners[origin] for name in names if (origin := _origin(name)) in owners}
-
-
-def _of_tables(op: Operator, owners: Mapping[str, int], program: Program) -> dict[str, int]:
-    """Gradients of distributed tables are no inputs of the operator: their blocks name the parts
-    that arrive.
+def _on_the_wire(op: Operator, owners: Mapping[str, int], program: Program) -> dict[str, int]:
+    """X names what arrives: in sync `merged.trainer_<i>`. A gradient of which X says nothing
+    arrives in the parts that its block adds, or as it is.
     """
-    known = {_origin(name) for name in op.input("X") or owners}
-    found: dict[str, int] = {}
+    found = {name: owners[origin] for name in op.input("X") if (origin := _origin(name)) in owners}
+    known = set(map(_origin, found))
     for name, block in owners.items():
         if name not in known:
             first = program.block(block).ops[:1]

@@ -211,7 +211,8 @@ def _cut_values(op: Operator, part: _Part, whole: Sequence[int]) -> dict[str, ob
     for name, values in op.attrs.items():
         if name.endswith("_values") and values:
             taken = (values[r * width : (r + 1) * width] for r in range(first, whole[0], step))
-            cut[name] = tuple(v for _, row in zip(range(rows), taken, strict=False) for v in row)
+            found = [v for _, row in zip(range(rows), taken, strict=False) for v in row]
+            cut[name] = (*found, *[type(values[0])()] * (rows * width - len(found)))
     return cut
 
 
