@@ -51,6 +51,8 @@ TABLE: tuple[Flag, ...] = (
     Flag("join_seconds", 300.0, "how long servers and trainers wait for one another at the start"),
     Flag("collective_engine", "auto", "auto, local, grpc, mpi or nccl: what carries all-reduce"),
     Flag("collective_payload", "auto", "auto: shared memory where ranks share a host; or sockets"),
+    Flag("admin_port", -1, "health, metrics, status and stacks by HTTP: -1 none, 0 any free port"),
+    Flag("admin_host", "127.0.0.1", "address of the admin port; whoever reaches it may read it"),
     # calls between processes
     Flag("rpc_deadline", 180000, "milliseconds that one call may take, waiting included"),
     Flag("rpc_retry_times", 3, "how often a call is repeated after a lost connection"),

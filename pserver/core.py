@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 from . import events as e
 from . import failures
+from .books import Books
 from .flow import Arrival, Flow, Rounds
 from .modes import mode_of
-from .roll import Limits, Roll
+from .roll import Limits, Member, Roll
 from .settings import COUNTER, Settings
 
 __all__ = ["Core"]
@@ -49,12 +50,33 @@ class Core:
         self._leave_at = 0.0
         self._ended = False
         self._out: list[e.Instruction] = []
+        self.books = Books(self._mode.rounds)
 
     # -- what others may look at -----------------------------------------------------------
     @property
     def version(self) -> int:
         """How many updates have run."""
         return self._flow.version
+
+    @property
+    def now(self) -> float:
+        """The time of the last tick."""
+        return self._roll.now
+
+    @property
+    def waiting(self) -> int:
+        """How many calls are parked."""
+        return len(self._parked)
+
+    @property
+    def missing(self) -> list[int]:
+        """Trainers whom parked calls wait for."""
+        return self._flow.missing() if self._parked else []
+
+    @property
+    def members(self) -> list[Member]:
+        """Every trainer that has come."""
+        return self._roll.members
 
     def handle(self, event: e.Event) -> tuple[e.Instruction, ...]:
         """Take one event; what is to be done now, in order."""
@@ -135,6 +157,7 @@ class Core:
                 self._admit(sequence.early.pop(sequence.next - 1))
 
     def _repeat(self, event: Counted) -> None:
+        self.books.repeats += 1
         if isinstance(event, e.Push | e.Barrier):
             self._discard(event)
             self._reply(event.ticket, e.Accepted())
@@ -167,6 +190,7 @@ class Core:
                 failures.not_owned(self._settings.endpoint, unknown[0], self._settings.gradients),
             )
             return
+        self.books.pushed(event.call.trainer, event.step, len(names))
         number = self._flow.push(event.call.trainer, (event.ticket, names))
         if number is None:
             self._answer(event.call, e.Accepted())
@@ -190,6 +214,7 @@ class Core:
         names = event.names if isinstance(event, e.Pull) else event.tables
         if self._mode.snapshots and isinstance(event, e.Pull) and gated:
             self._out.append(e.Snapshot(event.call.trainer, names))
+        self.books.pulled(event.call.trainer)
         self._answer(event.call, e.Send(names, self.version))
 
     # -- updates ---------------------------------------------------------------------------

@@ -99,6 +99,7 @@ class FluidService:
         suffix = said.name.rpartition(".trainer_")[2]
         trainer = int(suffix) if suffix.isdigit() else said.trainer
         await self._greet(peer, trainer)
+        self._service.books.received += said.size
         self._barred.discard(trainer)
 
         def event(ticket: int) -> e.Event:
@@ -126,6 +127,7 @@ class FluidService:
         reading = await self._ask(event, read)
         self._barred.discard(trainer)
         message: bytes = await reading
+        self._service.books.sent += len(message)
         return message
 
     def _written(self, names: tuple[str, ...], out_name: str) -> bytes:

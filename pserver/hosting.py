@@ -7,6 +7,7 @@ import contextlib
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,13 @@ from bireme.rpc.door import opened
 from bireme.rpc.memory import keep_memory
 from bireme.rpc.refusals import raised
 from bireme.rpc.server import listening, native_methods, unary_methods
+from bireme.rpc.tally import tally
 
 from . import events as e
+from .books import Account
 from .core import Core
 from .fluid_service import FluidService
+from .modes import mode_of
 from .roll import Limits
 from .service import Service, refused
 from .settings import Settings, read_settings
@@ -69,11 +73,18 @@ def host(settings: Settings, updates: Updates, times: Limits) -> None:
     """Run one server to its end in this thread; a signal ends it cleanly."""
     keep_memory()
     signals: list[int] = []
-    service = Service(Core(settings, times), updates, tick=min(0.25, times.silence / 20))
+    core = Core(settings, times)
+    service = Service(core, updates, tick=min(0.25, times.silence / 20))
+    account = Account(core, settings.endpoint, mode_of(settings).name, time.time)
+    tally.enter("server", settings.index)
+    tally.sources.append(account)
     try:
         failure = asyncio.run(_serve(settings, service, updates, times, signals))
     finally:
+        tally.sources.remove(account)
         service.close()
+    if service.error is not None or failure is not None:
+        tally.note(service.error or (failure and failure.text))
     if signals:
         raise KeyboardInterrupt if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
     if service.error is not None:

@@ -87,6 +87,11 @@ class Roll:
             member.step = step
         return None
 
+    @property
+    def members(self) -> list[Member]:
+        """Everybody that has come, in trainer order."""
+        return [m for _, m in sorted(self._members.items())]
+
     def member(self, trainer: int) -> Member | None:
         return self._members.get(trainer)
 

@@ -78,6 +78,7 @@ class Service:
 
     def __init__(self, core: Core, updates: Updates, tick: float = 0.25) -> None:
         self._core = core
+        self.books = core.books
         self._updates = updates
         self._tick = tick
         self._worker = ThreadPoolExecutor(1, "updates")
@@ -180,6 +181,7 @@ class Service:
         call = e.Call(said.trainer, said.incarnation, said.sequence)
         self._published.heard(call)
         shared = call[:2] in self._sharing
+        self.books.received += received.size
         reader: Reader | None = None
         if isinstance(said, m.Lookup):
             reader = partial(self._published.rows, received.values, call=call, shared=shared)
@@ -209,8 +211,12 @@ class Service:
         self._waiting[ticket] = future = asyncio.get_running_loop().create_future()
         if reader is not None:
             self._readers[ticket] = reader
+            future.add_done_callback(partial(self._waited, time.perf_counter()))
         self.handle(event(ticket))
         return future
+
+    def _waited(self, began: float, done: "asyncio.Future[Any]") -> None:
+        self.books.waits.observe(time.perf_counter() - began)
 
     async def _frame(self, answer: Any) -> list[bytes]:
         """An answer as bytes; values are read by the worker, so their future is awaited here."""
@@ -261,6 +267,7 @@ class Service:
             waiting.set_result(answer)
 
     def _publish(self, send: e.Send, call: e.Call, shared: bool) -> Any:
+        self.books.sent += self._updates.size(send.names)
         return self._published.variables(send, call, shared) if send.names else send
 
     def read(self, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":

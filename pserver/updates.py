@@ -6,6 +6,7 @@ decided them, so no reader ever sees half an update. The file knows scopes and p
 decides nothing about when.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
@@ -49,6 +50,7 @@ class Updates:
         self._approved: WeakSet[Layout] = WeakSet()  # payloads that this program expects
         self._kept: dict[int, dict[str, Value]] = {}
         self._zeros: dict[str, Value] = {}
+        self._sizes: dict[tuple[str, ...], int] = {}
         self._fusion = Fusion(program, scope)
         self.tables = Tables(program, scope)
         variables = program.global_block().vars
@@ -191,6 +193,15 @@ class Updates:
         if flat.size and (flat.min() < 0 or flat.max() >= len(array)):
             raise ProtocolError(f"a row id outside 0 to {len(array) - 1} was asked of '{name}'")
         return array[flat]
+
+    def size(self, names: tuple[str, ...]) -> int:
+        """Bytes of these variables, as the program declares them."""
+        if names not in self._sizes:
+            known = self._program.global_block().vars
+            shapes = [(v.shape, v.numpy_dtype) for n in names if (v := known.get(n)) is not None]
+            sizes = [max(0, math.prod(shape)) * np.dtype(kind).itemsize for shape, kind in shapes]
+            self._sizes[names] = sum(sizes)
+        return self._sizes[names]
 
     def value(self, name: str) -> Value:
         """A variable's value on the host.

@@ -17,6 +17,7 @@ from bireme.errors import BiremeError, ConfigError, DeadlineExceeded
 from bireme.rpc import messages as m
 from bireme.rpc.codec import Value
 from bireme.rpc.liveness import Heart, Times
+from bireme.rpc.tally import tally
 from bireme.rpc.wire import Dial, Unreachable
 
 from .peer import PAUSE, Peer
@@ -87,7 +88,9 @@ class Link:
         pushed = any(peer.open for peer in peers)
         for peer in peers:
             peer.pull(self.step, wanted.get(peer.wire.endpoint, ()), lent=lent)
+        began = time.perf_counter()
         found = self._results(peers)
+        tally.waits.observe(time.perf_counter() - began)
         self.step += pushed
         return found
 
@@ -180,6 +183,7 @@ class Link:
             if self._failure is not None or self._over:
                 return
             self._failure = error
+        tally.note(error)
         for peer in list(self._peers.values()):
             peer.cancel()
         self._tell_abort(str(error.args[0]) if error.args else type(error).__name__)

@@ -13,6 +13,7 @@ from typing import Any
 
 from bireme.rpc.liveness import times
 from bireme.rpc.memory import keep_memory
+from bireme.rpc.tally import tally
 from bireme.rpc.wire import Dial, Wire
 
 from .link import Link, describe, leave_now
@@ -41,6 +42,7 @@ class Links:
             link = self._links.get(trainer)
             if link is None:
                 self._hook()
+                tally.enter("trainer", trainer)
                 link = self._links[trainer] = Link(trainer, self.dial, times(), leave_now)
             return link
 

@@ -23,6 +23,7 @@ from bireme.rpc.door import Door
 from bireme.rpc.liveness import Times
 from bireme.rpc.refusals import raised
 from bireme.rpc.shared import Attached, Outbox
+from bireme.rpc.tally import tally
 from bireme.rpc.wire import Exchange, Unreachable, Wire
 from bireme.runtime.values import LoDTensor, SelectedRows
 
@@ -152,6 +153,7 @@ class Peer:
         size = value.nbytes if type(value) is np.ndarray else _size(value)
         if size >= SMALL or name in self._small:
             self._flush()
+            tally.sent += size
             self._add(m.Push(**self._number()), {name: value})
             return
         self._small[name] = value
@@ -161,6 +163,7 @@ class Peer:
 
     def _flush(self) -> None:
         if self._small:
+            tally.sent += self._small_size
             small, self._small, self._small_size = self._small, {}, 0
             self._add(m.Push(**self._number()), small)
 
@@ -246,6 +249,7 @@ class Peer:
             self._frames, self._stream = [], None
         if isinstance(received.message, m.Refused):
             raise raised(received.message)
+        tally.received += received.size
         if self._settles and self._outbox is not None:
             self._outbox.clear()
         if received.message.place is None or self._rows:
@@ -283,6 +287,7 @@ class Peer:
 
     def _again(self) -> None:
         """Everything once more, on a new stream."""
+        tally.retries += 1
         try:
             self._hello(max(PAUSE, self._times.silence / 4), wait=True)
         except DeadlineExceeded as error:

@@ -34,6 +34,7 @@ class Variable:
     trainer: int = 0
     profile: int = 0
     value: Value | None = None
+    size: int = 0  # of the message that it was read from, in bytes
 
 
 # -- in ----------------------------------------------------------------------------------------
@@ -72,6 +73,7 @@ def decode_variable(message: bytes) -> Variable:
     if payload is not None or dims:
         kind, height = int(found.get("kind", 0)), int(found.get("height", 0))
         array = _array(variable.name, int(found.get("dtype", 0)), dims, payload)
+        variable.size = len(message)
         variable.value = _value(variable.name, array, kind, height, rows, tuple(lod))
     return variable
 

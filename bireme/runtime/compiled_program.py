@@ -1,5 +1,6 @@
 """`CompiledProgram` and `ParallelExecutor`: a program with knobs, possibly as several replicas."""
 
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,9 @@ import numpy as np
 from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.ir import Program, default_main_program
 from bireme.ir.drawing import draw
+from bireme.rpc.tally import tally
 
-from .feeding import fetch_names
+from .feeding import batch_size, fetch_names
 from .places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
 from .random import Clock
 from .replicas import Replicas
@@ -132,7 +134,10 @@ class CompiledProgram:
             return executor.values(program, given, names, at, clock)
 
         self._step += 1
-        return self._replicas.run(execute, feed or {}, fetches, scope)
+        began = time.perf_counter()
+        results = self._replicas.run(execute, feed or {}, fetches, scope)
+        tally.step(batch_size(feed or {}), time.perf_counter() - began)
+        return results
 
 
 def _closer(replicas: Replicas) -> Any:

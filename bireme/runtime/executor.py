@@ -5,20 +5,23 @@ made and kept stands in `compile` and `planner`.
 """
 
 import atexit
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bireme.errors import FeedError, InvalidArgument, UnsupportedError
 from bireme.ir import Program, default_main_program
+from bireme.rpc.admin import opened
 from bireme.rpc.memory import keep_memory
+from bireme.rpc.tally import tally
 
 from . import lanes
 from .compile import Request, compile
 from .compiled_program import CompiledProgram
 from .context import RunContext
 from .device import device_of
-from .feeding import fetch_names
+from .feeding import batch_size, fetch_names
 from .fetching import fetched
 from .observe import observer
 from .places import CUDAPlace, Place, check_place, default_place
@@ -38,6 +41,7 @@ class Executor:
 
     def __init__(self, place: Place | None = None) -> None:
         self.place: Place = check_place(default_place() if place is None else place)
+        opened()
         self.closers: list[Callable[[BaseException | None], None]] = []
         self._device = device_of(self.place)
         self._planner = Planner(self)
@@ -110,8 +114,11 @@ class Executor:
         names = fetch_names(version.block(program), fetch_list)
         clock = Clock(version.clock.trainer, version.clock.step)
         feed = feed or _from_loaders(program)
+        began = time.perf_counter()
         plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
         version.clock.step += 1
+        if version.trains:
+            tally.step(batch_size(feed), time.perf_counter() - began)
         return fetched(plan, frame, return_numpy=return_numpy)
 
     def train_from_dataset(

@@ -17,9 +17,21 @@ from .arrays import Array, to_device
 from .places import Place
 from .values import Lod, LoDTensor, is_valid_lod, lengths_to_lod
 
-__all__ = ["Feeder", "feeder", "fetch_names", "known_feeds"]
+__all__ = ["Feeder", "batch_size", "feeder", "fetch_names", "known_feeds"]
 
 Feeder = Callable[[Any], tuple[Array, Lod]]
+
+
+def batch_size(feed: Any) -> int:
+    """How many samples a feed holds: the length of its first value, or its number of sequences."""
+    if isinstance(feed, list | tuple):
+        return sum(map(batch_size, feed))
+    value = next(iter(feed.values()), ())
+    if isinstance(value, LoDTensor):
+        return len(value.offsets[0]) - 1 if value.offsets else len(value.array)
+    if isinstance(value, tuple) and len(value) == 2:  # an array and its lengths
+        return len(value[1][0]) if value[1] else 0
+    return len(value) if getattr(value, "ndim", 1) and hasattr(value, "__len__") else 1
 
 
 def known_feeds(block: Block, feed: Mapping[str, Any]) -> tuple[str, ...]:

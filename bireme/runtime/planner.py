@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bireme.ir import Block, Program
+from bireme.ir import Block, OpRole, Program
 
 from .compile import Request, compile
 from .context import EffectContext, Env
@@ -50,6 +50,7 @@ class Version:
     strategy: BuildStrategy | None = None
     entries: dict[Any, Entry] = field(default_factory=dict)
     rewritten: Program | None = None
+    trains: bool = False  # a run of it is a step of training
 
     def serves(self, program: Program, strategy: BuildStrategy | None) -> bool:
         """Whether this is the program as it is now, exchanging gradients as `strategy` says."""
@@ -81,6 +82,7 @@ class Planner:
             if known is None or not known.serves(program, strategy):
                 clock = known.clock if known is not None else Clock(program._trainer_id)
                 known = self._versions[program] = Version(program.version, clock, strategy)
+                known.trains = any(op.role & OpRole.Backward for op in program.global_block().ops)
                 if program._trainers_endpoints:
                     passes = importlib.import_module("bireme.passes.data_parallel")
                     made = passes.data_parallel(program, strategy)

@@ -1,0 +1,125 @@
+"""What a server counts: calls, waits, how far behind gradients are, who was heard when.
+
+The core raises the numbers that follow from its rules, the shell those of bytes and time. Plain
+numbers: no clock, no socket, no array.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from bireme.rpc.tally import STEPS, Histogram, Sample
+
+from .roll import Member
+
+__all__ = ["Account", "Books"]
+
+
+class Books:
+    """The counters of one server."""
+
+    def __init__(self, rounds: bool) -> None:
+        self.repeats = 0
+        self.sent = 0
+        self.received = 0
+        self.waits = Histogram()
+        self.applied: dict[int, int] = {}  # trainer -> gradients
+        self.staleness: dict[int, Histogram] = {}
+        self._rounds = rounds
+        self._begun = 0  # steps that trainers have begun to push
+        self._step: dict[int, int] = {}
+        self._pulled: dict[int, int] = {}
+
+    def pushed(self, trainer: int, step: int, gradients: int) -> None:
+        """A push takes effect; the first of a step shows how stale the step is."""
+        self.applied[trainer] = self.applied.get(trainer, 0) + gradients
+        if self._step.get(trainer, -1) >= step:
+            return
+        self._step[trainer] = step
+        known = self.staleness.get(trainer)
+        if known is None:
+            known = self.staleness[trainer] = Histogram(STEPS)
+        behind = 0 if self._rounds else self._begun - self._pulled.get(trainer, 0)
+        known.observe(behind)
+        self._begun += 1
+
+    def pulled(self, trainer: int) -> None:
+        """A trainer reads: it knows every step so far."""
+        self._pulled[trainer] = self._begun
+
+
+class Watched(Protocol):
+    """The server whose books are shown."""
+
+    books: Books
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def missing(self) -> list[int]: ...
+    @property
+    def members(self) -> list[Member]: ...
+    @property
+    def now(self) -> float: ...
+
+
+class Account:
+    """A server's books as the admin port shows them."""
+
+    def __init__(self, core: Watched, endpoint: str, mode: str, clock: Any) -> None:
+        self._core = core
+        self._endpoint = endpoint
+        self._mode = mode
+        self._clock = clock  # seconds since 1970, for the times of heartbeats
+
+    def totals(self) -> dict[str, float]:
+        books = self._core.books
+        return {
+            "steps": self._core.version,
+            "sent": books.sent,
+            "received": books.received,
+            "waits": books.waits.count,
+            "waited": books.waits.total,
+        }
+
+    def samples(self) -> Iterable[Sample]:
+        core, books = self._core, self._core.books
+        yield Sample("bireme_steps_total", core.version, {"role": "server", "trainer": ""})
+        yield _bytes("push", "received", books.received)
+        yield _bytes("pull", "sent", books.sent)
+        yield Sample("bireme_rpc_deduplicated_total", books.repeats, {"method": "exchange"})
+        yield Sample("bireme_barrier_wait_seconds", books.waits, {"barrier": "round"})
+        yield Sample("bireme_barrier_waiting", core.waiting, {"barrier": "round"})
+        for trainer, found in list(books.staleness.items()):
+            yield Sample("bireme_gradient_staleness_steps", found, {"trainer": trainer})
+        for trainer, count in list(books.applied.items()):
+            yield Sample("bireme_gradients_applied_total", count, {"trainer": trainer})
+        for member in core.members:
+            peer = {"peer": f"trainer {member.trainer}"}
+            heard = self._clock() - (core.now - member.heard)
+            yield Sample("bireme_peer_up", int(not member.done), peer)
+            yield Sample("bireme_peer_last_heartbeat_timestamp_seconds", heard, peer)
+
+    def status(self) -> dict[str, Any]:
+        core, books = self._core, self._core.books
+        return {
+            "endpoint": self._endpoint,
+            "mode": self._mode,
+            "step": core.version,
+            "waiting": core.waiting,
+            "missing": core.missing,
+            "staleness": {trainer: h.mean for trainer, h in list(books.staleness.items())},
+            "trainers": {
+                member.trainer: {
+                    "step": member.step,
+                    "done": member.done,
+                    "silent_seconds": round(core.now - member.heard, 2),
+                }
+                for member in core.members
+            },
+        }
+
+
+def _bytes(method: str, direction: str, count: int) -> Sample:
+    return Sample("bireme_rpc_bytes_total", count, {"method": method, "direction": direction})
