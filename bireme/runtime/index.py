@@ -8,6 +8,7 @@ ids and numbers, no values.
 import numpy as np
 
 from .arrays import Array
+from .room import Room, fresh
 
 __all__ = ["FIRST", "Index"]
 
@@ -27,8 +28,13 @@ class Index:
 
     def __init__(self) -> None:
         self.count = 0
-        self._ids = np.empty(FIRST, np.int64)
-        self._hash = np.full(2 * FIRST, _FREE)
+        self._room = Room((), np.int64, FIRST)
+        self._hash = fresh(2 * FIRST, np.int32)
+        self._hash.fill(_FREE)
+
+    @property
+    def _ids(self) -> Array:
+        return self._room.array
 
     @property
     def ids(self) -> Array:
@@ -77,10 +83,9 @@ class Index:
         capacity = self.capacity
         while capacity < needed:
             capacity *= 2
-        ids = np.empty(capacity, np.int64)
-        ids[: self.count] = self.ids
-        self._ids = ids
-        self._hash = np.full(2 * capacity, _FREE)
+        self._room.grow(capacity, self.count)
+        self._hash = fresh(2 * capacity, np.int32)
+        self._hash.fill(_FREE)
 
     def _place(self, begin: int) -> None:
         """Write the slots from `begin` on into the hash."""

@@ -17,6 +17,7 @@ from bireme.errors import InvalidArgument
 
 from .arrays import Array, to_host
 from .index import Index
+from .room import Room
 from .values import SelectedRows
 
 __all__ = ["Recipe", "Table"]
@@ -35,14 +36,19 @@ class Recipe:
 
 
 class Table:
-    """A variable of rows by id. `array` has room for more rows than there are."""
+    """A variable of rows by id."""
 
     def __init__(self, name: str, recipe: Recipe) -> None:
         self.name = name
         self.recipe = recipe
         self.index = Index()
-        self.array: Array = np.empty((0, *recipe.row), recipe.dtype)
+        self._room = Room(recipe.row, recipe.dtype)
         self._filled = 0
+
+    @property
+    def array(self) -> Array:
+        """Room for the rows, by slot."""
+        return self._room.array
 
     # -- what kernels and others ask of any array ------------------------------------------
     @property
@@ -119,9 +125,7 @@ class Table:
         if begin == end:
             return
         if end > len(self.array):
-            grown = np.empty((self.index.capacity, *self.recipe.row), self.recipe.dtype)
-            grown[:begin] = self.array[:begin]
-            self.array = grown
+            self._room.grow(self.index.capacity, begin)
         for start in range(begin, end, _DRAWN):
             part = slice(start, min(start + _DRAWN, end))
             self.array[part] = self.recipe.draw(self.index.ids[part])
@@ -158,7 +162,7 @@ class Table:
     def clear(self) -> None:
         """Hold no rows."""
         self.index, self._filled = Index(), 0
-        self.array = np.empty((0, *self.recipe.row), self.recipe.dtype)
+        self._room = Room(self.recipe.row, self.recipe.dtype)
 
     def restore(self, ids: Array, values: Array) -> None:
         """Hold exactly these rows.
@@ -171,11 +175,11 @@ class Table:
             raise InvalidArgument(
                 f"{flat.size} rows of shape {list(np.shape(values))} do not fit {self!r}"
             )
-        self.index, self._filled = Index(), 0
+        self.clear()
         slots = self.index.add(flat)
         if self.index.count != flat.size:
             raise InvalidArgument(f"rows for table {self.name!r} name an id more than once")
-        self.array = np.empty((self.index.capacity, *self.recipe.row), self.recipe.dtype)
+        self._room.grow(self.index.capacity, 0)
         self.array[slots] = values
         self._filled = flat.size
 
