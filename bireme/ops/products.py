@@ -21,14 +21,18 @@ _PIECES = 2  # per lane
 
 def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
     """The product of two matrices, into `out` where it is offered."""
+    if xp is not np or lanes.count() == 1 or a.size * b.shape[1] < _WORTH:
+        return xp.dot(a, b, out=out)
     (found,) = dots(xp, (a, b, out))
     return found
 
 
 def dots(xp: Any, *triples: tuple[Array, Array, Array]) -> list[Array]:
     """The products of several pairs (a, b, out), their pieces side by side."""
-    work = [len(a) * a.shape[1] * b.shape[1] for a, b, _ in triples]
-    if xp is not np or lanes.count() == 1 or sum(work) < _WORTH:
+    if xp is not np or lanes.count() == 1:
+        return [xp.dot(a, b, out=out) for a, b, out in triples]
+    work = [a.size * b.shape[1] for a, b, _ in triples]
+    if sum(work) < _WORTH:
         return [xp.dot(a, b, out=out) for a, b, out in triples]
     results, jobs = [], list[Callable[[], object]]()
     for (a, b, out), cost in zip(triples, work, strict=True):
