@@ -52,13 +52,15 @@ class Index:
 
     def find(self, ids: Array) -> Array:
         """The slot of each id, -1 where it has none."""
-        at = self._home(ids)
+        at, step = self._way(ids)
         slots = self._hash[at]
         going = np.flatnonzero((slots >= 0) & (self._ids[slots] != ids))
+        at, step, wanted = at[going], step[going], ids[going]
         while going.size:
-            at[going] = (at[going] + 1) & (len(self._hash) - 1)
-            slots[going] = found = self._hash[at[going]]
-            going = going[(found >= 0) & (self._ids[found] != ids[going])]
+            at = (at + step) & (len(self._hash) - 1)
+            slots[going] = found = self._hash[at]
+            on = np.flatnonzero((found >= 0) & (self._ids[found] != wanted))
+            going, at, step, wanted = going[on], at[on], step[on], wanted[on]
         return slots
 
     def add(self, ids: Array) -> Array:
@@ -91,17 +93,19 @@ class Index:
         """Write the slots from `begin` on into the hash."""
         for start in range(begin, self.count, _PLACED):
             slots = np.arange(start, min(start + _PLACED, self.count), dtype=np.int32)
-            at = self._home(self._ids[slots])
+            at, step = self._way(self._ids[slots])
             while slots.size:
                 free = self._hash[at] == _FREE
                 self._hash[at[free]] = slots[free]  # of several for one place the last stays
-                beaten = self._hash[at] != slots
-                slots, at = slots[beaten], (at[beaten] + 1) & (len(self._hash) - 1)
+                beaten = np.flatnonzero(self._hash[at] != slots)
+                slots, step = slots[beaten], step[beaten]
+                at = (at[beaten] + step) & (len(self._hash) - 1)
 
-    def _home(self, ids: Array) -> Array:
-        """Where the search for each id begins."""
+    def _way(self, ids: Array) -> tuple[Array, Array]:
+        """Where the search for each id begins, and how far it goes on from there each time."""
         words = ids.astype(np.uint64)
         words ^= words >> np.uint64(32)
         words *= _ODD
+        step = (words & np.uint64(0x7FFFFFFF)).astype(np.int64) | 1
         words >>= np.uint64(65 - len(self._hash).bit_length())
-        return words.astype(np.int64)
+        return words.astype(np.int64), step
