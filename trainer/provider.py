@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from bireme.ir import Operator
+from bireme.ir import Block, Operator
 from bireme.rpc.codec import Value
-from bireme.runtime.values import LoDTensor, SelectedRows
 
 from . import routes as r
 from .link import Link
 from .links import links
-from .lookup import ask
+from .lookup import ask, merged, part_of
+from .remote import RemoteTable
+from .stations import PLAIN, finish, guard, is_running, station_of
 
 __all__ = ["link"]
 
@@ -22,7 +23,7 @@ __all__ = ["link"]
 def link(ops: list[Operator], context: Any) -> Callable[[Any], None]:
     """Bind communication operators that stand in a row."""
     trainer = r.trainer_of(context.program)
-    steps = _grouped(r.read_routes(ops))
+    steps = _grouped(r.read_routes(ops), trainer, context.block)
     closers = context.executor.closers
     if not any(getattr(closer, "trainer", None) == trainer for closer in closers):
         closers.append(_Closer(trainer))
@@ -42,73 +43,132 @@ class _Closer:
         self.trainer = trainer
 
     def __call__(self, error: BaseException | None) -> None:
+        if is_running(self.trainer):
+            finish(self.trainer, links.of(self.trainer), orderly=error is None)
         links.close(self.trainer, error)
 
 
 Step = Callable[[Link, Any], None]
 
 
-def _grouped(given: tuple[r.Route, ...]) -> list[Step]:
+def _grouped(given: tuple[r.Route, ...], trainer: int, block: Block) -> list[Step]:
     """Routes as steps: sends and barriers one by one, all look-ups together, one exchange at the
-    end.
+    end, which a communicator's barrier makes itself.
     """
     steps: list[Step] = []
     look_ups = [route for route in given if isinstance(route, r.LookUp)]
     received = [route for route in given if isinstance(route, r.Receive)]
     endpoints = [
-        e for route in given if isinstance(route, r.Fetch | r.Barrier) for e in route.endpoints
+        e
+        for route in given
+        if isinstance(route, r.Fetch) or (isinstance(route, r.Barrier) and route.strict)
+        for e in route.endpoints
     ]
     if look_ups:
-        steps.append(lambda shared, env: _look_up(shared, env, look_ups))
+        steps.append(_guarded(lambda shared, env: _look_up(shared, env, look_ups), trainer))
     for route in given:
         if isinstance(route, r.Send):
-            steps.append(_sender(route))
+            steps.append(_sender(route, trainer, block))
         elif isinstance(route, r.Barrier):
-            steps.append(_barrier(route))
+            steps.append(_barrier(route, trainer, block))
     if received or endpoints:
-        steps.append(_ender(received, endpoints))
+        steps.append(_guarded(_ender(received, endpoints, block), trainer))
+    steps += [_local(route, trainer) for route in given if isinstance(route, _LOCAL)]
+    steps += [_absent(route, trainer) for route in given if isinstance(route, r.Elsewhere)]
     return steps
 
 
-def _sender(route: r.Send) -> Step:
+def _guarded(step: Step, trainer: int) -> Step:
+    """A step that a running communicator does not interrupt."""
+
+    def run(shared: Link, env: Any) -> None:
+        with guard(trainer):
+            step(shared, env)
+
+    return run
+
+
+_LOCAL = (r.Touched, r.Initialised)
+
+
+def _local(route: r.Touched | r.Initialised, trainer: int) -> Step:
+    """What a trainer of geo-SGD tells its communicator."""
+
+    def tell(shared: Link, env: Any) -> None:
+        if isinstance(route, r.Initialised):
+            if is_running(trainer):
+                station_of(trainer).initialise(shared, env)
+            return
+        ids: dict[str, list[Any]] = {}
+        for name, table in route.tables:
+            ids.setdefault(table, []).append(env.get(name))
+        station_of(trainer).touched(shared, env, ids)
+
+    return tell
+
+
+def _absent(route: r.Elsewhere, trainer: int) -> Step:
+    table = RemoteTable(route, trainer)
+    return lambda shared, env: env.set(route.name, table)
+
+
+def _sender(route: r.Send, trainer: int, block: Block) -> Step:
+    given_away = r.left_to_communicator(block.program)
+
     def send(shared: Link, env: Any) -> None:
+        station = station_of(trainer, needed=given_away) if route.queued else PLAIN
+        values = _values(route, env)
         for part in route.parts:
-            value = env.get(part.variable)
+            value = values[part.variable]
             if value is not None:
-                shared.push(part.endpoint, part.name, _rows(value, part))
+                station.push(shared, env.scope, (part.endpoint, part.name), part_of(value, part))
 
     return send
 
 
-def _rows(value: Value, part: r.Part) -> Value:
-    """The slice of a value that one server owns; row ids become relative to it."""
-    if part.end is None:
-        return value
-    if isinstance(value, SelectedRows):
-        mine = (value.rows >= part.begin) & (value.rows < part.end)
-        return SelectedRows(value.rows[mine] - part.begin, value.value[mine], part.end - part.begin)
-    array = value.array if isinstance(value, LoDTensor) else value
-    return array[part.begin : part.end]
+def _values(route: r.Send, env: Any) -> dict[str, Value]:
+    """What is to be sent; of selected rows each row once."""
+    return {name: merged(env.get(name)) for name in {part.variable: 0 for part in route.parts}}
 
 
-def _barrier(route: r.Barrier) -> Step:
-    return lambda shared, env: shared.barrier(route.endpoints, route.strict)
+def _barrier(route: r.Barrier, trainer: int, block: Block) -> Step:
+    given_away = r.left_to_communicator(block.program)
+
+    def barrier(shared: Link, env: Any) -> None:
+        if route.strict:
+            shared.barrier(route.endpoints, True)
+        else:
+            station_of(trainer, needed=given_away).barrier(shared, env, route)
+
+    return barrier
 
 
-def _ender(received: list[r.Receive], endpoints: list[str]) -> Step:
+def _ender(received: list[r.Receive], endpoints: list[str], block: Block) -> Step:
     wanted: dict[str, list[str]] = {endpoint: [] for endpoint in endpoints}
     for route in received:
         for part in route.parts:
             wanted.setdefault(part.endpoint, []).append(part.name)
     asked = {endpoint: tuple(dict.fromkeys(names)) for endpoint, names in wanted.items()}
+    lent = _joined_at_once(received, block)
 
     def end(shared: Link, env: Any) -> None:
-        found = shared.exchange(asked)
+        found = shared.exchange(asked, lent)
         for route in received:
             parts = [found[part.endpoint][part.name] for part in route.parts]
             env.set(route.parts[0].variable, parts[0] if len(parts) == 1 else np.concatenate(parts))
 
     return end
+
+
+def _joined_at_once(received: list[r.Receive], block: Block) -> frozenset[str]:
+    """Slices that are joined here, or by an operator that follows at once and alone reads them."""
+    single = {r.parts[0].variable: r.parts[0].name for r in received if len(r.parts) == 1}
+    last = {n for n in single if n in block.vars and not block.vars[n].persistable}
+    for op in block.ops:
+        if op.type != "concat":
+            last -= set(op.input_arg_names)
+    several = {part.name for r in received if len(r.parts) > 1 for part in r.parts}
+    return frozenset(several | {single[name] for name in last})
 
 
 def _look_up(shared: Link, env: Any, look_ups: list[r.LookUp]) -> None:

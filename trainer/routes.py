@@ -12,21 +12,28 @@ from bireme.ir import Operator, Program
 
 __all__ = [
     "Barrier",
+    "Elsewhere",
     "Fetch",
+    "Initialised",
     "LookUp",
     "Part",
     "Receive",
     "Route",
     "Send",
+    "Touched",
+    "left_to_communicator",
     "read_routes",
     "trainer_of",
 ]
 
 
+PARAM_INIT = ("param_init", "param_init")
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One slice of a variable: its rows from `begin` to `end` (None: all) at a server under
-    `name`.
+    `name`; with `every`, the rows whose ids leave `begin` when divided by it.
     """
 
     variable: str
@@ -34,11 +41,15 @@ class Part:
     name: str
     begin: int = 0
     end: int | None = None
+    every: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
+    """`queued` says that the program was split for a communicator, which does the sending."""
+
     parts: tuple[Part, ...]
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +76,69 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Rows of a table, which lies in ranges of rows at several servers."""
+    """Rows of a table, which lies at several servers: in ranges of rows, or every row where its
+    id says. `height` bounds the ids unless it is -1.
+    """
 
     ids: tuple[str, ...]
     outputs: tuple[str, ...]
     shards: tuple[Part, ...]
     padding: int
     squeeze: bool  # ids carry a last dimension of 1, which the rows replace
+    height: int = -1
+
+    @property
+    def table(self) -> str:
+        return self.shards[0].variable
+
+    @property
+    def by_id(self) -> bool:
+        return bool(self.shards[0].every)
 
 
-Route: TypeAlias = Send | Barrier | Receive | Fetch | LookUp
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A step of local training is over: these ids (variables) touched rows of these tables."""
+
+    tables: tuple[tuple[str, str], ...]  # ids, table
+
+
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """The startup program of local training is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A table that no trainer holds; without a look-up nobody has said where it lies."""
+
+    name: str
+    shape: tuple[int, ...]
+    look_up: LookUp | None
+
+
+Route: TypeAlias = Send | Barrier | Receive | Fetch | LookUp | Touched | Initialised | Elsewhere
 
 
 def read_routes(ops: Iterable[Operator]) -> tuple[Route, ...]:
     """What a group of operators asks for, in order."""
-    return tuple(route for op in ops for route in _READERS.get(op.type, _unknown)(op))
+    found: list[Route] = []
+    left = list(ops)
+    while left:
+        if left[0].type == "split_ids":
+            route, used = _of_table(left)
+            found.append(route)
+        else:
+            used = 1
+            found += _READERS.get(left[0].type, _unknown)(left[0])
+        del left[:used]
+    return tuple(found)
+
+
+def left_to_communicator(program: Program) -> bool:
+    """Whether the program's own receiving was switched off, as a Communicator does."""
+    ops = program.global_block().ops
+    return any(op.type == "recv" and op.attrs.get("do_not_run") for op in ops)
 
 
 def trainer_of(program: Program) -> int:
@@ -94,20 +153,33 @@ def trainer_of(program: Program) -> int:
 
 
 def _send(op: Operator) -> Iterator[Route]:
+    if _is_geo(op):
+        tables = tuple(_zip(op, op.input("X"), op.attrs.get("send_varnames", ())))
+        yield Initialised() if tables == (PARAM_INIT,) else Touched(tables)
+        return
     names, endpoints = op.input("X"), _endpoints(op, "epmap")
     wire_names, sections = (
         list(op.attrs.get("send_varnames", ())),
         list(op.attrs.get("sections", ())),
     )
     if sections and wire_names:
-        yield Send(tuple(_sliced(op, names[0], endpoints, wire_names, sections)))
+        yield Send(tuple(_sliced(op, names[0], endpoints, wire_names, sections)), queued=True)
     elif len(names) == 1 and len(endpoints) > 1:  # one value for everybody: the step counter
         name = wire_names[0] if wire_names else names[0]
         name = names[0] if names[0].startswith(name) else name
-        yield Send(tuple(Part(names[0], endpoint, name) for endpoint in endpoints))
+        parts = tuple(Part(names[0], endpoint, name) for endpoint in endpoints)
+        yield Send(parts, queued=bool(op.attrs.get("merge_add")) and bool(wire_names))
     else:
         wire = wire_names if len(wire_names) == len(names) else names
-        yield Send(tuple(Part(*each) for each in _zip(op, names, endpoints, wire)))
+        parts = tuple(Part(*each) for each in _zip(op, names, endpoints, wire))
+        yield Send(parts, queued=bool(op.attrs.get("merge_add")) and bool(wire_names))
+
+
+def _is_geo(op: Operator) -> bool:
+    """Geo's words to its communicator: no slices, and names of tables where others have none."""
+    given = op.attrs
+    plain = given.get("sections") or not given.get("use_send_handler", False)
+    return not plain and bool(given.get("send_varnames") or not op.input("X"))
 
 
 def _sliced(
@@ -153,6 +225,59 @@ def _lookup(op: Operator) -> Iterator[Route]:
         tuple(shards),
         int(op.attrs.get("padding_idx", -1)),
         version == "lookup_table",
+        begin,
+    )
+
+
+def _fake_init(op: Operator) -> Iterator[Route]:
+    """Where a table lies says more than what it would begin with here."""
+    (name,), given = op.output("Out"), op.attrs
+    shape = tuple(int(n) for n in given.get("shape", ()))
+    names, endpoints = given.get("bireme.names", ()), given.get("bireme.endpoints", ())
+    rows = given.get("bireme.rows", ())
+    shards: list[Part] = []
+    for k, (part, endpoint) in enumerate(_zip(op, names, endpoints)):
+        begin, every = (sum(rows[:k]), 0) if rows else (k, len(names))
+        shards.append(Part(name, endpoint, part, begin, sum(rows[: k + 1]) or None, every))
+    look_up = LookUp(("ids",), ("rows",), tuple(shards), -1, False, shape[0]) if shards else None
+    yield Elsewhere(name, shape, look_up)
+
+
+# -- tables whose rows lie where their ids say -------------------------------------------------
+def _of_table(ops: list[Operator]) -> tuple[Route, int]:
+    """What stands around `split_ids`: a look-up or the sending of a gradient, and how many
+    operators it takes.
+    """
+    parts, kinds = ops[0].output("Out"), [op.type for op in ops[:3]]
+    if kinds[1:] == ["prefetch", "merge_ids"] and ops[1].input("X") == parts:
+        return _scattered(*ops[:3]), 3
+    if kinds[1:2] == ["send"] and ops[1].input("X") == parts:
+        (gradient,) = ops[0].input("Ids")
+        return Send(tuple(_by_id(ops[1], gradient, parts)), bool(ops[1].attrs.get("merge_add"))), 2
+    raise UnsupportedError(
+        "'split_ids' must be followed by the operators that use its parts",
+        where=f"op: {ops[0]}",
+        hint="was the program changed after transpile()?",
+    )
+
+
+def _by_id(op: Operator, variable: str, names: Iterable[str]) -> Iterator[Part]:
+    """The parts of a variable, one for each server."""
+    pairs = list(_zip(op, _endpoints(op, "epmap"), names))
+    for k, (endpoint, name) in enumerate(pairs):
+        yield Part(variable, endpoint, name, k, None, len(pairs))
+
+
+def _scattered(split: Operator, fetch: Operator, merge: Operator) -> LookUp:
+    given = fetch.attrs
+    table = str(given.get("bireme.table", "of " + ", ".join(split.input("Ids"))))
+    return LookUp(
+        tuple(merge.input("Ids")),
+        tuple(merge.output("Out")),
+        tuple(_by_id(fetch, table, fetch.input("X"))),
+        int(given.get("bireme.padding", -1)),
+        given.get("bireme.version", "lookup_table") == "lookup_table",
+        int(given.get("bireme.height", -1)),
     )
 
 
@@ -188,4 +313,5 @@ _READERS = {
     "send_barrier": _send_barrier,
     "fetch_barrier": _fetch_barrier,
     "distributed_lookup_table": _lookup,
+    "fake_init": _fake_init,
 }

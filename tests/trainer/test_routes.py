@@ -36,12 +36,12 @@ def test_slices_go_to_their_servers_under_their_own_names() -> None:
 def test_a_runtime_split_cuts_the_gradient_by_rows() -> None:
     given = {"epmap": ("a", "b"), "sections": (3, 2), "send_varnames": ("g.block0", "g.block1")}
     route = only(op("send", ["g"], **given))
-    assert route == Send((Part("g", "a", "g.block0", 0, 3), Part("g", "b", "g.block1", 3, 5)))
+    assert route == Send((Part("g", "a", "g.block0", 0, 3), Part("g", "b", "g.block1", 3, 5)), True)
 
 
 def test_a_runtime_split_in_one_piece_sends_the_whole() -> None:
     route = only(op("send", ["g"], epmap=("a",), sections=(7,), send_varnames=("g",)))
-    assert route == Send((Part("g", "a", "g"),))
+    assert route == Send((Part("g", "a", "g"),), queued=True)
 
 
 def test_the_step_counter_goes_to_every_server_with_its_suffix() -> None:
@@ -91,7 +91,7 @@ def test_a_look_up_knows_which_rows_lie_where() -> None:
         },
     )
     shards = (Part("t", "a", "t.block0", 0, 6), Part("t", "b", "t.block1", 6, 10))
-    assert only(operator) == LookUp(("ids",), ("rows",), shards, 2, False)
+    assert only(operator) == LookUp(("ids",), ("rows",), shards, 2, False, 10)
 
 
 def test_lists_of_different_length_are_refused() -> None:

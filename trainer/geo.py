@@ -1,0 +1,206 @@
+"""Geo-SGD on the trainer: it trains on its own, and every so many steps tells the servers how far
+its parameters have moved.
+
+    sent = (local - seen) / trainers;   local = seen = what the servers hold then
+
+With one trainer that is plain local training, with several the servers hold the mean of where
+they went. Of a sparse table only the touched rows travel.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bireme.errors import ConfigError
+from bireme.rpc.codec import Value
+from bireme.runtime.arrays import Array, to_host
+from bireme.runtime.scope import Scope
+from bireme.runtime.values import LoDTensor, SelectedRows
+
+from . import routes as r
+from .link import Link
+from .queues import Address
+
+__all__ = ["Geo", "Tracked", "tracked"]
+
+Get = Callable[[str], Any]
+Put = Callable[[str, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """A parameter and its slices at the servers; of a sparse one only touched rows travel."""
+
+    name: str
+    parts: tuple[r.Part, ...]
+    sparse: bool
+
+
+def tracked(vars_info: Mapping[str, Mapping[str, Sequence[str]]]) -> tuple[Tracked, ...]:
+    """The transpiler's `vars_info`, read."""
+    return tuple(_tracked(name, info) for name, info in vars_info.items())
+
+
+def _tracked(name: str, info: Mapping[str, Sequence[str]]) -> Tracked:
+    begin, parts = 0, []
+    for slice_, rows, endpoint in zip(
+        info["var_names"], info["sections"], info["epmap"], strict=True
+    ):
+        parts.append(r.Part(name, endpoint, slice_, begin, begin + int(rows)))
+        begin += int(rows)
+    return Tracked(name, tuple(parts), str(info["is_sparse"][0]) == "True")
+
+
+class Geo:
+    """The station of one trainer; every call comes from the thread that trains."""
+
+    def __init__(self, variables: tuple[Tracked, ...], trainers: int, every: int) -> None:
+        self.lock = threading.RLock()
+        self._variables = variables
+        self._trainers = np.float32(trainers)
+        self._every = max(1, every)
+        self._seen: dict[str, Array] = {}
+        self._rows: dict[str, list[Array]] = {}
+        self._steps = 0
+        self._scope: Scope | None = None
+
+    def push(self, link: Link, scope: Scope, address: Address, value: Value) -> None:
+        raise ConfigError(
+            "a geo communicator sends no gradients",
+            hint="the program was split for another mode: use its Communicator mode",
+        )
+
+    def barrier(self, link: Link, env: Any, route: r.Barrier) -> None:
+        raise ConfigError(
+            "a geo communicator takes no barrier",
+            hint="the program was split for another mode: use its Communicator mode",
+        )
+
+    def initialise(self, link: Link, env: Any) -> None:
+        """Begin with what the servers hold."""
+        self._scope = env.scope
+        self._adopt_all(link, env.set)
+
+    def begin(self, link: Link, scope: Scope) -> None:
+        """As `initialise`, where the startup program ran before the communicator was there."""
+        self._scope = scope
+        self._adopt_all(link, lambda name, value: scope.var(name).put(value))
+
+    def touched(self, link: Link, env: Any, ids: Mapping[str, list[Any]]) -> None:
+        self._scope = env.scope
+        if not self._seen:
+            self._adopt_all(link, env.set)
+        for table, given in ids.items():
+            self._rows.setdefault(table, []).extend(_flat(each) for each in given)
+        self._steps += 1
+        if self._steps % self._every == 0:
+            self._exchange(link, env.get, env.set)
+
+    def stop(self, link: Link) -> None:
+        """Tell the last steps, and take over what all have learnt."""
+        scope = self._scope
+        if scope is None:
+            return
+
+        def get(name: str) -> Any:
+            cell = scope.find_var(name)
+            return None if cell is None else cell.get()
+
+        def put(name: str, value: Any) -> None:
+            (scope.find_var(name) or scope.var(name)).put(value)
+
+        if self._seen:
+            self._push_all(link, get)
+        self._adopt_all(link, put)
+
+    # -- one exchange ----------------------------------------------------------------------
+    def _exchange(self, link: Link, get: Get, put: Put) -> None:
+        rows = self._push_all(link, get)
+        asked: dict[str, list[str]] = {}
+        wanted: dict[str, dict[str, Value]] = {}
+        for var in self._variables:
+            for part in var.parts:
+                if var.sparse:
+                    mine = _within(rows[var.name], part)
+                    if mine.size:
+                        wanted.setdefault(part.endpoint, {})[part.name] = mine
+                else:
+                    asked.setdefault(part.endpoint, []).append(part.name)
+        found = link.exchange({endpoint: tuple(names) for endpoint, names in asked.items()})
+        fresh = link.look_up(wanted) if wanted else {}
+        for var in self._variables:
+            if var.sparse:
+                self._adopt_rows(var, rows[var.name], fresh, get, put)
+            else:
+                self._adopt(var, found, put)
+
+    def _push_all(self, link: Link, get: Get) -> dict[str, Array]:
+        """Send how far everything has moved; the touched rows of every table."""
+        rows = {v.name: self._touched_rows(v.name) for v in self._variables if v.sparse}
+        self._rows.clear()
+        for var in self._variables:
+            local, seen = np.asarray(to_host(get(var.name))), self._seen[var.name]
+            if var.sparse:
+                self._push_rows(link, var, rows[var.name], local, seen)
+                continue
+            moved = (local - seen) / self._trainers
+            for part in var.parts:
+                link.push(part.endpoint, f"{part.name}.delta", moved[part.begin : part.end])
+        return rows
+
+    def _push_rows(self, link: Link, var: Tracked, rows: Array, local: Array, seen: Array) -> None:
+        for part in var.parts:
+            mine = _within(rows, part)
+            if mine.size:
+                at = mine + part.begin
+                moved = (local[at] - seen[at]) / self._trainers
+                height = int(part.end or 0) - part.begin
+                link.push(part.endpoint, f"{part.name}.delta", SelectedRows(mine, moved, height))
+
+    def _touched_rows(self, table: str) -> Array:
+        given = self._rows.get(table)
+        return np.unique(np.concatenate(given)) if given else np.empty(0, np.int64)
+
+    # -- taking over what the servers hold -------------------------------------------------
+    def _adopt_all(self, link: Link, put: Put) -> None:
+        asked: dict[str, list[str]] = {}
+        for var in self._variables:
+            for part in var.parts:
+                asked.setdefault(part.endpoint, []).append(part.name)
+        found = link.exchange({endpoint: tuple(names) for endpoint, names in asked.items()})
+        for var in self._variables:
+            self._adopt(var, found, put)
+
+    def _adopt(self, var: Tracked, found: Mapping[str, Mapping[str, Any]], put: Put) -> None:
+        parts = [np.asarray(found[part.endpoint][part.name]) for part in var.parts]
+        self._seen[var.name] = np.concatenate(parts)
+        put(var.name, self._seen[var.name].copy())
+
+    def _adopt_rows(
+        self, var: Tracked, rows: Array, fresh: Mapping[str, Mapping[str, Any]], get: Get, put: Put
+    ) -> None:
+        if not rows.size:
+            return
+        parts = [
+            np.asarray(fresh[part.endpoint][part.name])
+            for part in var.parts
+            if _within(rows, part).size
+        ]
+        values = np.concatenate(parts)
+        self._seen[var.name][rows] = values
+        local = np.array(to_host(get(var.name)))
+        local[rows] = values
+        put(var.name, local)
+
+
+def _within(rows: Array, part: r.Part) -> Array:
+    """The rows that lie in a slice, counted from its beginning."""
+    return rows[(rows >= part.begin) & (rows < (part.end or 0))] - part.begin
+
+
+def _flat(ids: Any) -> Array:
+    array = ids.array if isinstance(ids, LoDTensor) else ids
+    return np.asarray(to_host(array)).reshape(-1).astype(np.int64)
