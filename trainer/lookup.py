@@ -1,5 +1,5 @@
-"""Remote look-up: ids of many tables -> unique ids per server -> rows back in place. Arrays in,
-arrays out.
+"""Remote look-up: ids of many tables -> unique ids per server -> rows back in place; and
+gradients of rows on their way back. Arrays in, arrays out.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bireme.errors import InvalidArgument
+from bireme.ops.tiles import merge_rows
 from bireme.rpc.codec import Value
-from bireme.runtime.arrays import Array
-from bireme.runtime.values import LoDTensor
+from bireme.runtime.arrays import Array, to_host
+from bireme.runtime.values import LoDTensor, SelectedRows
 
-from .routes import LookUp
+from .routes import LookUp, Part
 
-__all__ = ["Question", "ask"]
+__all__ = ["Question", "ask", "merged", "part_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +70,78 @@ def ask(route: LookUp, get: Callable[[str], Value]) -> Question:
         InvalidArgument: an id lies outside the table.
     """
     ids = tuple(get(name) for name in route.ids)
-    flat = np.concatenate([_array(value).reshape(-1) for value in ids])
+    flat = np.concatenate([_flat(value, route) for value in ids])
+    if not flat.size:
+        raise InvalidArgument(f"a look-up in '{route.table}' with no id at all")
     unique, place = np.unique(flat, return_inverse=True)
-    ends = [shard.end or 0 for shard in route.shards]
-    if not unique.size:
-        raise InvalidArgument(f"a look-up in '{route.shards[0].variable}' with no id at all")
-    if unique[0] < 0 or unique[-1] >= ends[-1]:
+    _check(unique, route)
+    place = place.reshape(-1)
+    if route.by_id:
+        unique, place, pieces = _scattered(unique, place, len(route.shards))
+    else:
+        cuts = np.searchsorted(unique, [shard.end or 0 for shard in route.shards[:-1]])
+        ranges = zip(np.split(unique, cuts), route.shards, strict=True)
+        pieces = tuple(piece - shard.begin for piece, shard in ranges)
+    return Question(route, ids, unique, place, pieces)
+
+
+def _scattered(unique: Array, place: Array, servers: int) -> tuple[Array, Array, tuple[Array, ...]]:
+    """Ids put together by server: in that order, where each id of the look-up stands in it, and
+    in pieces.
+    """
+    home = unique % servers
+    order = np.argsort(home, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    unique = unique[order]
+    ends = np.cumsum(np.bincount(home, minlength=servers))[:-1]
+    return unique, rank[place], tuple(np.split(unique, ends))
+
+
+def _check(unique: Array, route: LookUp) -> None:
+    if unique[0] < 0 or 0 <= route.height <= unique[-1]:
         bad = unique[0] if unique[0] < 0 else unique[-1]
+        size = f" of {route.height} rows" if route.height >= 0 else ""
         raise InvalidArgument(
-            f"id {bad} is outside the table '{route.shards[0].variable}' of {ends[-1]} rows",
+            f"id {bad} is outside the table '{route.table}'{size}",
             where=f"ids: {', '.join(route.ids)}",
+            hint="ids run from 0 to rows - 1: check the data",
         )
-    cuts = np.searchsorted(unique, ends[:-1])
-    pieces = np.split(unique, cuts)
-    wanted = tuple(
-        piece.astype(np.int64) - shard.begin
-        for piece, shard in zip(pieces, route.shards, strict=True)
-    )
-    return Question(route, ids, unique, place.reshape(-1), wanted)
+
+
+def _flat(value: Value, route: LookUp) -> Array:
+    ids = _array(value).reshape(-1)
+    if ids.dtype.kind not in "iu":
+        raise InvalidArgument(
+            f"ids for the table '{route.table}' are {ids.dtype}, not whole numbers",
+            where=f"ids: {', '.join(route.ids)}",
+            hint="use layers.cast(ids, 'int64')",
+        )
+    return ids.astype(np.int64, copy=False)
 
 
 def _array(value: Value) -> Array:
-    return value.array if isinstance(value, LoDTensor) else np.asarray(value)
+    return to_host(value.array if isinstance(value, LoDTensor) else value)
+
+
+# -- gradients on their way --------------------------------------------------------------------
+def merged(value: Value) -> Value:
+    """A gradient as it travels: each row once."""
+    if not isinstance(value, SelectedRows) or len(value.rows) < 2:
+        return value
+    rows, total = merge_rows(np, to_host(value.rows), to_host(value.value))
+    return SelectedRows(rows, total, value.height)
+
+
+def part_of(value: Value, part: Part) -> Value:
+    """The rows of a value that one server owns; in a slice their ids become relative to it."""
+    if isinstance(value, SelectedRows) and part.every:
+        mine = value.rows % part.every == part.begin
+        return SelectedRows(value.rows[mine], value.value[mine], value.height)
+    if part.end is None:
+        return value
+    if isinstance(value, SelectedRows):
+        mine = (value.rows >= part.begin) & (value.rows < part.end)
+        return SelectedRows(value.rows[mine] - part.begin, value.value[mine], part.end - part.begin)
+    array = value.array if isinstance(value, LoDTensor) else value
+    return array[part.begin : part.end]

@@ -29,5 +29,4 @@ CASES = [
         {"height_sections": [3, 2, 2]},
     ),
     Case("ref_by_trainer_id", {"X": _BACKUPS, "TrainerId": np.array([2])}, _BACKUPS[2]),
-    Case("fake_init", {}, np.zeros((4, 2), dtype="float32"), {"shape": [4, 2]}),
 ]

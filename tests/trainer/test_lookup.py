@@ -19,7 +19,8 @@ def route(heights: list[int], ids: int = 1, padding: int = -1, squeeze: bool = T
     cut = enumerate(pairwise(ends))
     shards = tuple(Part("t", f"s{i % 2}", f"t.block{i}", a, b) for i, (a, b) in cut)
     names = tuple(f"ids{i}" for i in range(ids))
-    return LookUp(names, tuple(f"out{i}" for i in range(ids)), shards, padding, squeeze)
+    outputs = tuple(f"out{i}" for i in range(ids))
+    return LookUp(names, outputs, shards, padding, squeeze, ends[-1])
 
 
 def answered(look_up: LookUp, table: Any, values: dict[str, Any]) -> list[Any]:

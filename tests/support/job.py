@@ -1,0 +1,124 @@
+"""A whole job in one process: transpiled programs, real executors, function calls for sockets.
+
+Every role builds and transpiles the program for itself, as its process would. Trainers are
+threads with scopes of their own.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import bireme as fluid
+from bireme.ir import Program
+from bireme.runtime.scope import Scope
+from bireme.trainer.links import links
+
+from .cluster import Cluster, Server, cluster, side_by_side
+
+Build = Callable[[], tuple[Program, Program, Any]]  # -> main, startup, loss
+
+
+@dataclass
+class Trainer:
+    """One trainer at work: `step(feed)` gives the loss."""
+
+    number: int
+    main: Program
+    loss: Any
+    scope: Scope
+    executor: fluid.Executor
+    before: Program  # a clone for tests, made before `transpile`
+
+    def step(self, feed: dict[str, Any], fetch: Any = None) -> float:
+        fetches = [fetch or self.loss]
+        found = self.executor.run(self.main, feed, fetches, scope=self.scope)
+        return float(found[0].reshape(-1)[0])
+
+
+@dataclass
+class Job:
+    """Servers and trainers of one model."""
+
+    build: Build
+    servers: int = 2
+    trainers: int = 2
+    sync: bool = True
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [f"127.0.0.1:{7000 + k}" for k in range(self.servers)]
+
+    def transpiled(self, trainer: int = 0) -> tuple[Any, Program, Program, Any, Program]:
+        """The transpiler, the programs it has changed, the loss, and a clone made before."""
+        main, startup, loss = self.build()
+        before = main.clone(for_test=True)
+        config = fluid.DistributeTranspilerConfig()
+        config.sync_mode = self.sync
+        for name, value in self.config.items():
+            setattr(config, name, value)
+        transpiler = fluid.DistributeTranspiler(config)
+        transpiler.transpile(
+            trainer,
+            program=main,
+            startup_program=startup,
+            pservers=",".join(self.endpoints),
+            trainers=self.trainers,
+            sync_mode=self.sync,
+        )
+        return transpiler, main, startup, loss, before
+
+    def serve(self, made: Cluster) -> list[Server]:
+        return [self._serve(made, endpoint) for endpoint in self.endpoints]
+
+    def _serve(self, made: Cluster, endpoint: str) -> Server:
+        transpiler, *_ = self.transpiled()
+        program = transpiler.get_pserver_program(endpoint)
+        startup = transpiler.get_startup_program(endpoint, program)
+        scope, executor = Scope(), fluid.Executor(fluid.CPUPlace())
+        executor.run(startup, scope=scope)
+
+        def prepare(block: int) -> Callable[[], None]:
+            return executor.prepare(program, block, scope)
+
+        return made.serve(program, scope, prepare)
+
+    def trainer(self, number: int) -> tuple[Trainer, Program]:
+        transpiler, _, startup, loss, before = self.transpiled(number)
+        main = transpiler.get_trainer_program(wait_port=False)
+        executor = fluid.Executor(fluid.CPUPlace())
+        return Trainer(number, main, loss, Scope(), executor, before), startup
+
+    @contextmanager
+    def servers_up(self) -> Iterator[list[Server]]:
+        """Servers that this process's trainers reach."""
+        with cluster() as made:
+            dial, links.dial = links.dial, made.dial
+            try:
+                yield self.serve(made)
+            finally:
+                links.dial = dial
+
+    def run(self, body: Callable[[Trainer], Any]) -> tuple[list[Any], list[Server]]:
+        """Every trainer runs its startup program and `body`; what the bodies gave, in order."""
+        with self.servers_up() as servers:
+            ready = [self.trainer(i) for i in range(self.trainers)]
+
+            def work(trainer: Trainer, startup: Program) -> Any:
+                try:
+                    trainer.executor.run(startup, scope=trainer.scope)
+                    return body(trainer)
+                finally:
+                    trainer.executor.close()
+
+            tasks = {
+                str(t.number): (lambda t=t, startup=startup: work(t, startup))
+                for t, startup in ready
+            }
+            found = side_by_side(tasks)
+            results = [found[str(t.number)] for t, _ in ready]
+            if not any(isinstance(result, Exception) for result in results):
+                for server in servers:
+                    server.result()
+            return results, servers
