@@ -25,6 +25,7 @@ class Child:
         self.seat = seat
         self.log = log_dir / seat.log
         self.exit_code: int | None = None
+        self.admin = ""
         self.figures: dict[str, float] = {}
         self.speed: float | None = None
         self._rest = b""
@@ -73,6 +74,9 @@ class Child:
         return True
 
     def _take(self, row: dict[str, Any]) -> None:
+        self.admin = str(row.pop("admin", self.admin))
+        if not row:
+            return
         row = {name: float(value) for name, value in row.items()}
         if "samples" in row and "samples" in self.figures:
             elapsed = row["time"] - self.figures["time"]

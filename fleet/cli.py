@@ -27,6 +27,8 @@ def main() -> None:
     bireme run train.py                                 one process; the environment says its role
     bireme explain train.py                             how the program would be split
     bireme verify model/                                whether a saved program is valid
+    bireme top                                          what every process of a job is doing
+    bireme demo                                         see all of it work, in a minute
     bireme flags                                        every FLAGS_* knob and its present value
     """
     uncaught.install()
@@ -44,6 +46,8 @@ def main() -> None:
 @click.option("--grace", default=10.0, show_default=True,
               help="Seconds to end unasked after a failure or the last trainer.")  # fmt: skip
 @click.option("--gpus", default="", help="Devices, one for each trainer in turn: 0,1.")
+@click.option("--admin/--no-admin", default=True, show_default=True,
+              help="Give every process an admin port on loopback, for `bireme top`.")  # fmt: skip
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def launch(script: str, arguments: tuple[str, ...], gpus: str, **options: Any) -> None:
@@ -82,6 +86,37 @@ def run(script: str, arguments: tuple[str, ...]) -> None:
     from .script import run_script
 
     run_script(script, arguments)
+
+
+@main.command()
+@click.option("--log-dir", default="log", show_default=True, type=click.Path(path_type=Path),
+              help="Where the launcher of the job writes its logs.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Print one table and end.")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds between two tables.")
+@click.argument("endpoints", nargs=-1)
+def top(endpoints: tuple[str, ...], log_dir: Path, once: bool, interval: float) -> None:
+    """Watch a running cluster: one row per process, asked at its admin port.
+
+    A job that `bireme launch` started from here is found by itself (--log-dir, if it was given
+    one). For any other, set FLAGS_admin_port in each process and name the ports as HOST:PORT.
+
+    \b
+    state      running, starting, waits for trainer N, no answer, done, or exit CODE
+    step       steps of a trainer, updates of a server
+    wait       how long a step waits for its round and the new parameters
+    stale      others' steps between a trainer's pull and its push (0 in sync)
+    in/s out/s bytes of gradients, parameters and rows
+
+    \b
+    bireme launch train.py &         bireme top
+    bireme top --once --log-dir build/run/log
+    bireme top 10.0.0.1:8000 10.0.0.2:8000
+    """
+    from .job_file import read
+    from .top import named, show
+
+    find = (lambda: named(endpoints)) if endpoints else (lambda: read(log_dir))
+    show(find, once=once, interval=max(0.1, interval))
 
 
 @main.command()

@@ -37,6 +37,7 @@ class Job:
     log_dir: str = "log"
     grace: float = 10.0
     gpus: tuple[str, ...] = ()
+    admin: bool = True
 
     def check(self) -> "Job":
         """This job, or a ConfigError that says why it cannot start."""
@@ -127,9 +128,12 @@ def blas_threads(processes: int) -> int:
     return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
-def inherited(environ: Mapping[str, str], processes: int) -> dict[str, str]:
-    """What every child gets from us: no proxy, no role of our own, its share of the cores."""
+def inherited(environ: Mapping[str, str], processes: int, admin: bool = True) -> dict[str, str]:
+    """What every child gets from us: no proxy, no role of our own, its share of the cores, and
+    an admin port that the kernel chooses.
+    """
     dropped = {*PROXIES, *(p.upper() for p in PROXIES), *ROLE_VARIABLES}
     kept = {name: value for name, value in environ.items() if name not in dropped}
     share = str(blas_threads(processes))
-    return {**dict.fromkeys(BLAS, share), **kept, script.LAUNCHER: str(os.getpid())}
+    ours = {script.LAUNCHER: str(os.getpid()), "FLAGS_admin_port": "0" if admin else "-1"}
+    return {**dict.fromkeys(BLAS, share), **kept, **ours}

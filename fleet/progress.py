@@ -6,8 +6,11 @@ Without a launcher a report goes nowhere. A report never waits: a full pipe drop
 import json
 import os
 import time
+from typing import Any
 
-__all__ = ["VARIABLE", "report"]
+from bireme.rpc.tally import tally
+
+__all__ = ["VARIABLE", "report", "report_admin"]
 
 VARIABLE = "BIREME_PROGRESS_FD"
 
@@ -34,17 +37,27 @@ def report(
     samples: int | None = None,
 ) -> None:
     """Show these figures in the launcher's table; `samples` counts all samples since the start."""
-    global _descriptor
-    if _descriptor is None:
-        _descriptor = _open()
-    if _descriptor < 0:
-        return
     figures = {"step": step, "loss": loss, "accuracy": accuracy, "samples": samples}
     row = {
         k: float(v) if k in ("loss", "accuracy") else int(v)
         for k, v in figures.items()
         if v is not None
     }
+    tally.gauges.update({f"bireme_{k}": row[k] for k in ("loss", "accuracy") if k in row})
+    _tell(row)
+
+
+def report_admin(endpoint: str) -> None:
+    """Let the launcher know where this process can be asked."""
+    _tell({"admin": endpoint})
+
+
+def _tell(row: dict[str, Any]) -> None:
+    global _descriptor
+    if _descriptor is None:
+        _descriptor = _open()
+    if _descriptor < 0:
+        return
     line = json.dumps({**row, "time": time.monotonic()}) + "\n"
     try:
         os.write(_descriptor, line.encode())  # shorter than PIPE_BUF, so whole or not at all

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 from bireme import flags
 from bireme.errors import ConfigError
+from bireme.rpc.admin import opened
 
-from . import compat, uncaught
+from . import compat, progress, uncaught
 
 __all__ = ["LAUNCHER", "follow_launcher", "run_script"]
 
@@ -39,6 +40,8 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
     uncaught.install()
     compat.install()
     flags.settings()  # now, so that a wrong FLAGS_* is reported before anything runs
+    if endpoint := opened():
+        progress.report_admin(endpoint)
     try:
         with open(path, "rb") as file:
             source = file.read()

@@ -13,6 +13,7 @@ from types import FrameType
 
 from .child import Child
 from .display import Display
+from .job_file import JobFile, Process
 from .launch import Job, Seat, inherited, seats
 from .ports import Reservation
 
@@ -32,7 +33,7 @@ def run_job(job: Job, environ: dict[str, str], say: Callable[[str], None] = prin
         for seat in plan:
             say(f"{seat}: {seat.variables['PADDLE_CURRENT_ENDPOINT']}, log {log_dir / seat.log}")
         with _started(plan, job, environ, log_dir) as children:
-            return Watch(children, job.grace).run()
+            return Watch(children, job.grace, JobFile(log_dir)).run()
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def _started(
     plan: Sequence[Seat], job: Job, environ: dict[str, str], log_dir: Path
 ) -> Iterator[list[Child]]:
     """The running children; whatever happens inside, none is left."""
-    base = inherited(environ, job.size)
+    base = inherited(environ, job.size, job.admin)
     children: list[Child] = []
     try:
         for seat in plan:
@@ -57,9 +58,10 @@ def _started(
 class Watch:
     """Waits for the children; `stopped` counts the signals that ask us to end."""
 
-    def __init__(self, children: Sequence[Child], grace: float) -> None:
+    def __init__(self, children: Sequence[Child], grace: float, file: JobFile) -> None:
         self.children = children
         self.grace = grace
+        self._file = file
         self.stopped: list[int] = []
         self.failed: Child | None = None
         self._selector = selectors.DefaultSelector()
@@ -74,6 +76,7 @@ class Watch:
                 self._selector.register(child.life, selectors.EVENT_READ, (child, True))
                 self._selector.register(child.reports, selectors.EVENT_READ, (child, False))
             try:
+                self._tell()
                 while self._somebody_needed():
                     self._turn(TICK)
             finally:
@@ -105,7 +108,14 @@ class Watch:
             self._selector.unregister(child.life)
             child.reap()
         self._blame(ended)
+        self._tell()
         self._display.refresh()
+
+    def _tell(self) -> None:
+        """Keep the job's file true."""
+        self._file.tell(
+            [Process(c.seat.role, c.seat.index, c.pid, c.admin, c.exit_code) for c in self.children]
+        )
 
     def _blame(self, ended: Sequence[Child]) -> None:
         """Remember the first failure; of several at once, one that was killed explains the rest."""

@@ -57,6 +57,8 @@ class Watched(Protocol):
     @property
     def waiting(self) -> int: ...
     @property
+    def waited(self) -> float: ...
+    @property
     def missing(self) -> list[int]: ...
     @property
     def members(self) -> list[Member]: ...
@@ -108,6 +110,7 @@ class Account:
             "mode": self._mode,
             "step": core.version,
             "waiting": core.waiting,
+            "waiting_seconds": round(core.waited, 2),
             "missing": core.missing,
             "staleness": {trainer: h.mean for trainer, h in list(books.staleness.items())},
             "trainers": {

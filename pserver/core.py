@@ -69,6 +69,11 @@ class Core:
         return len(self._parked)
 
     @property
+    def waited(self) -> float:
+        """Seconds since the first of them was parked."""
+        return max((self._roll.now - since for _, since in list(self._parked.values())), default=0)
+
+    @property
     def missing(self) -> list[int]:
         """Trainers whom parked calls wait for."""
         return self._flow.missing() if self._parked else []

@@ -4,6 +4,7 @@ Each operator type is one function from the operator to an action on a run's val
 operators and rings; does not know how bytes travel.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from bireme.errors import PeerError, ProgramError
 from bireme.ir import Operator
+from bireme.rpc.tally import tally
 from bireme.runtime.arrays import Array, namespace, namespace_of, to_device, to_host
 from bireme.runtime.context import EffectContext, Env
 from bireme.runtime.values import LoDTensor, SelectedRows
@@ -31,12 +33,15 @@ def provider(ops: list[Operator], context: EffectContext) -> Action:
     actions = [_ACTIONS[op.type](op, context) for op in ops]
 
     def act(env: Env) -> None:
+        began = time.perf_counter()
         try:
             for action in actions:
                 action(env)
         except PeerError as error:
             _note_step(error, env.context.clock.step)
+            tally.note(error)
             raise
+        tally.waits.observe(time.perf_counter() - began)
 
     return act
 

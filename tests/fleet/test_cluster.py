@@ -78,6 +78,7 @@ def test_success_is_exit_code_0_and_one_log_per_role(launch: Launch, tmp_path: P
     assert code == 0
     assert "TRAINER 0" in out
     assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == [
+        "job.json",
         "serverlog.0",
         "serverlog.1",
         "trainerlog.0",
@@ -195,7 +196,7 @@ def test_on_a_terminal_the_table_stays_in_place(tmp_path: Path) -> None:
 def test_all_reduce_mode_starts_workers_only(launch: Launch, tmp_path: Path) -> None:
     code, _ = finish(launch("print(os.environ['PADDLE_TRAINER_ENDPOINTS'])", "--mode", "nccl2"))
     assert code == 0
-    logs = sorted((tmp_path / "logs").iterdir())
+    logs = sorted((tmp_path / "logs").glob("*log.*"))
     assert [log.name for log in logs] == ["workerlog.0", "workerlog.1"]
     assert len({log.read_text() for log in logs}) == 1
 
