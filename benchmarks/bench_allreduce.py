@@ -70,19 +70,24 @@ def run_gloo(rank: int, size: int, port: int, count: int) -> list[float]:
     return timed(lambda: dist.all_reduce(array, dist.ReduceOp.MAX), dist.barrier, REPEATS)
 
 
-def run_mpi(rank: int, size: int, port: int, count: int, *, bare: bool) -> list[float]:
+def run_mpi(rank: int, size: int, port: int, count: int) -> dict[str, list[float]]:
+    """Both in the same processes, in turns: two jobs differ by more than what is to be measured."""
     import numpy as np
     from mpi4py import MPI
 
     from bireme.collective.mpi import MpiGroup
 
     comm, array = MPI.COMM_WORLD, np.full(count, rank, np.float32)
-    if bare:
-        act = lambda: comm.Allreduce(MPI.IN_PLACE, array, MPI.MAX)  # noqa: E731
-    else:
-        group = MpiGroup(comm.Dup(), timeout=60)
-        act = lambda: group.all_reduce(array, "max")  # noqa: E731
-    return timed(act, comm.Barrier, REPEATS)
+    group = MpiGroup(comm.Dup(), timeout=60)
+    acts = {
+        "bireme mpi": lambda: group.all_reduce(array, "max"),
+        "bare mpi4py": lambda: comm.Allreduce(MPI.IN_PLACE, array, MPI.MAX),
+    }
+    times: dict[str, list[float]] = {name: [] for name in acts}
+    for turn in range(REPEATS):
+        for name in sorted(acts, reverse=bool(turn % 2)):
+            times[name] += timed(acts[name], comm.Barrier, 1)
+    return times
 
 
 VARIANTS = {
@@ -90,24 +95,24 @@ VARIANTS = {
     "bireme shared": lambda *a: run_bireme(*a, payload="auto"),
     "bireme sockets": lambda *a: run_bireme(*a, payload="sockets"),
     "gloo": run_gloo,
-    "bireme mpi": lambda *a: run_mpi(*a, bare=False),
-    "bare mpi4py": lambda *a: run_mpi(*a, bare=True),
+    "mpi": run_mpi,
 }
 PEERS = {"bireme shared": "gloo", "bireme sockets": "gloo", "bireme mpi": "bare mpi4py"}
 
 
 def worker(variant: str, rank: str, size: str, port: str, count: str) -> None:
     number = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", rank)))
-    times = VARIANTS[variant](number, int(size), int(port), int(count))
+    found = VARIANTS[variant](number, int(size), int(port), int(count))
     if number == 0:
-        print("times", *times, flush=True)
+        for name, times in (found if isinstance(found, dict) else {variant: found}).items():
+            print("times", name.replace(" ", "_"), *times, flush=True)
 
 
 # -- the table -----------------------------------------------------------------------------------
 
 
-def job(variant: str, size: int, count: int) -> list[float]:
-    """Start one process per rank and return rank 0's times."""
+def job(variant: str, size: int, count: int) -> dict[str, list[float]]:
+    """Start one process per rank and return rank 0's times by what was timed."""
     words = [str(WORKER), "--worker", variant]
     numbers = [str(size), str(free_port()), str(count)]
     python = TORCH if variant == "gloo" else sys.executable
@@ -125,7 +130,8 @@ def job(variant: str, size: int, count: int) -> list[float]:
     ]
     texts = [process.communicate(timeout=120)[0] for process in started]
     lines = [line.split() for text in texts for line in text.splitlines()]
-    return [float(n) for line in lines if line[:1] == ["times"] for n in line[1:]]
+    rows = [line for line in lines if line[:1] == ["times"]]
+    return {row[1].replace("_", " "): [float(n) for n in row[2:]] for row in rows}
 
 
 def free_port() -> int:
@@ -147,10 +153,11 @@ def available() -> list[str]:
 
 def table(size: int, count: int, rounds: int) -> list[str]:
     names = available()
-    times: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[str, list[float]] = {}
     for _ in range(rounds):
-        for name in names:
-            times[name] += job(name, size, count)
+        for variant in names:
+            for name, found in job(variant, size, count).items():
+                times.setdefault(name, []).extend(found)
     medians = {name: median(found) for name, found in times.items() if found}
     bytes_text = f"{count * 4 / 2**20:g} MiB" if count * 4 >= 2**20 else f"{count * 4} bytes"
     lines = [f"all-reduce of {bytes_text}, {size} ranks, milliseconds"]

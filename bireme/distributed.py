@@ -260,15 +260,23 @@ def irecv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0) 
 def _send(tensor: Any, dst: int, group: Any, tag: int, *, later: bool) -> Any:
     members, array = _members(group), as_array(tensor)
     to = _peer(members, dst, "destination")
-    return members.lane("send", to).do(lambda: members.group.send(array, to, tag), later=later)
+    here = members.group.here()
+
+    def act() -> None:
+        with here:
+            members.group.send(array, to, tag)
+
+    return members.lane("send", to).do(act, later=later)
 
 
 def _recv(tensor: Any, src: int | None, group: Any, tag: int, *, later: bool) -> Any:
     members, array = _members(group), as_array(tensor)
     source = None if src is None else _peer(members, src, "source")
+    here = members.group.here()
 
     def act() -> int:
-        return members.ranks[members.group.recv(array, source, tag)]
+        with here:
+            return members.ranks[members.group.recv(array, source, tag)]
 
     return members.lane("recv").do(act, later=later)
 
@@ -315,6 +323,7 @@ def all_gather(
     def act(members: Members) -> None:
         rows = rows_for(members.group.size, outs, array, "tensor_list")
         members.group.all_gather(rows, array)
+        members.group.wait()
         hand_out(rows, outs)
 
     return _do(group, act, async_op)
@@ -335,6 +344,7 @@ def gather(
         check_root(members.group.rank == root, outs, "gather_list")
         rows = None if outs is None else rows_for(members.group.size, outs, array, "gather_list")
         members.group.gather(rows, array, root)
+        members.group.wait()
         if outs is not None:
             hand_out(rows, outs)
 
@@ -387,5 +397,9 @@ def _do(group: Any, act: Callable[[Members], None], later: bool) -> Work | None:
         warnings.warn("a collective was called on a group without this process", stacklevel=3)
         return None
     members = _members(group)
+    if members.group.queues:  # the device works later anyway; the caller's stream waits for it
+        act(members)
+        members.group.wait()
+        return Work.finished() if later else None
     found: Work | None = members.lane("collective").do(lambda: act(members), later=later)
     return found

@@ -182,6 +182,7 @@ def _gather_rows(ring: Ring, mine: SelectedRows) -> SelectedRows:
     group, xp = ring.group, namespace_of(mine.value)
     counts = xp.empty(group.size, xp.int64)
     group.all_gather(counts, xp.asarray(len(mine.rows), xp.int64))
+    group.wait()
     counts = to_host(counts).tolist()
     longest = max(counts)
     rows = xp.zeros(longest, mine.rows.dtype)
@@ -191,6 +192,7 @@ def _gather_rows(ring: Ring, mine: SelectedRows) -> SelectedRows:
     all_values = xp.empty((group.size, *value.shape), value.dtype)
     group.all_gather(all_rows, rows)
     group.all_gather(all_values, value)
+    group.wait()
     return SelectedRows(
         xp.concatenate([all_rows[r, :n] for r, n in enumerate(counts)]),
         xp.concatenate([all_values[r, :n] for r, n in enumerate(counts)]),
@@ -266,6 +268,7 @@ def _c_broadcast_once(op: Operator, context: EffectContext) -> Action:
                 continue  # nothing that was initialised
             device = namespace(context.place).array(to_device(array, context.place))
             group.broadcast(device, 0)
+            group.wait()
             env.set(name, device)
 
     return send

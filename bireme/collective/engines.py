@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bireme import flags
-from bireme.errors import ConfigError, UnknownName
+from bireme.errors import ConfigError, UnknownName, UnsupportedError
 from bireme.rpc.tally import tally
 from bireme.runtime.places import CPUPlace, CUDAPlace, Place
 
@@ -76,6 +76,11 @@ def choose_engine(place: Place, environ: Mapping[str, str]) -> str:
     if named != "auto":
         if named not in ENGINES:
             raise UnknownName(f"no collective engine '{named}'", name=named, known=ENGINES)
+        if isinstance(place, CUDAPlace) and named != "nccl":
+            raise UnsupportedError(
+                f"the {named} engine moves arrays of the host, and the program runs on {place}",
+                hint="leave FLAGS_collective_engine alone, or train with CPUPlace()",
+            )
         return named
     if isinstance(place, CUDAPlace):
         return "nccl"

@@ -7,6 +7,7 @@ subclasses `BaseGroup` and supplies the `_verbs` on flat, contiguous arrays.
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -31,6 +32,7 @@ class Group(Protocol):
 
     rank: int
     size: int
+    queues: bool  # whether collectives return before they are done, and `wait` is where they are
 
     def all_reduce(self, array: Array, op: str = "sum") -> None:
         """Reduce over the ranks, in rank order; every rank's array holds the result."""
@@ -61,6 +63,12 @@ class Group(Protocol):
 
     def barrier(self) -> None:
         """Return when every rank has come."""
+
+    def wait(self) -> None:
+        """What the caller does next sees the results of all calls so far: a device queues them."""
+
+    def here(self) -> AbstractContextManager[Any]:
+        """To be entered by another thread that works in the caller's stead."""
 
     def split(self, color: int | None, key: int = 0) -> "Group | None":
         """Sub-groups of equal color, ranked by (key, rank); None belongs to none."""
@@ -110,6 +118,7 @@ class BaseGroup(ABC):
 
     rank: int
     size: int
+    queues = False
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
@@ -122,34 +131,34 @@ class BaseGroup(ABC):
     def all_reduce(self, array: Array, op: str = "sum") -> None:
         self._check(array, op)
         call = _call("all_reduce", array, op=op)
-        with _Flat(array) as flat:
+        with _Flat(array, self.wait) as flat:
             self._do(call, self._all_reduce, flat, op)
 
     def reduce(self, array: Array, root: int = 0, op: str = "sum") -> None:
         self._check(array, op, root)
         call = _call("reduce", array, op=op, root=root)
         if self.rank == root:
-            with _Flat(array) as flat:
+            with _Flat(array, self.wait) as flat:
                 self._do(call, self._reduce, flat, op, root)
         else:
             self._do(call, self._reduce, array.copy().reshape(-1), op, root)
 
     def broadcast(self, array: Array, root: int = 0) -> None:
         self._check(array, root=root)
-        with _Flat(array) as flat:
+        with _Flat(array, self.wait) as flat:
             self._do(_call("broadcast", array, root=root), self._broadcast, flat, root)
 
     def all_gather(self, out: Array, array: Array) -> None:
         self._check(array)
         self._check_rows(out, array, "all_gather")
-        with _Flat(out) as rows:
+        with _Flat(out, self.wait) as rows:
             call = _call("all_gather", array)
             self._do(call, self._all_gather, self._rows(rows), _contiguous(array))
 
     def reduce_scatter(self, out: Array, array: Array, op: str = "sum") -> None:
         self._check(array, op)
         self._check_rows(array, out, "reduce_scatter")
-        with _Flat(out) as flat:
+        with _Flat(out, self.wait) as flat:
             call = _call("reduce_scatter", out, op=op)
             self._do(call, self._reduce_scatter, flat, self._rows(_contiguous(array)), op)
 
@@ -160,7 +169,7 @@ class BaseGroup(ABC):
             self._do(call, self._gather, None, _contiguous(array), root)
             return
         self._check_rows(out, array, "gather")
-        with _Flat(out) as rows:
+        with _Flat(out, self.wait) as rows:
             self._do(call, self._gather, self._rows(rows), _contiguous(array), root)
 
     def scatter(self, out: Array, array: Array | None, root: int = 0) -> None:
@@ -169,11 +178,18 @@ class BaseGroup(ABC):
         if self.rank == root:
             self._check_rows(array, out, "scatter")
             rows = self._rows(_contiguous(array))
-        with _Flat(out) as flat:
+        with _Flat(out, self.wait) as flat:
             self._do(_call("scatter", out, root=root), self._scatter, flat, rows, root)
 
     def barrier(self) -> None:
         self._do(Call("barrier"), _nothing)
+
+    def wait(self) -> None:  # noqa: B027  # most engines are done when they return
+        """What the caller does next sees the results of all calls so far."""
+
+    def here(self) -> AbstractContextManager[Any]:
+        """To be entered by another thread that works in the caller's stead."""
+        return nullcontext()
 
     def send(self, array: Array, to: int, tag: int = 0) -> None:
         self._check(array)
@@ -184,7 +200,7 @@ class BaseGroup(ABC):
         self._check(array)
         if source is not None:
             self._check_peer(source, "receive from")
-        with _Flat(array) as flat:
+        with _Flat(array, self.wait) as flat:
             return self._recv(flat, array.shape, source, tag)
 
     def split(self, color: int | None, key: int = 0) -> Group | None:
@@ -295,10 +311,11 @@ class BaseGroup(ABC):
 
 
 class _Flat:
-    """A contiguous 1-d view of an array, or a copy that is written back at the end."""
+    """A contiguous 1-d view of an array, or a copy that is written back once it is filled."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array, wait: Callable[[], None]) -> None:
         self._array = array
+        self._wait = wait
         self._copied = not array.flags.c_contiguous
         self._flat = (array.copy(order="C") if self._copied else array).reshape(-1)
 
@@ -307,6 +324,7 @@ class _Flat:
 
     def __exit__(self, kind: object, *rest: object) -> None:
         if self._copied and kind is None:
+            self._wait()
             self._array[...] = self._flat.reshape(self._array.shape)
 
 

@@ -27,6 +27,13 @@ class Work:
             self._error = error
         self._done.set()
 
+    @classmethod
+    def finished(cls) -> "Work":
+        """Work that is done, or that a device has in its queue."""
+        work = cls(lambda: None)
+        work.run()
+        return work
+
     def is_completed(self) -> bool:
         return self._done.is_set()
 

@@ -5,6 +5,7 @@ order: the same on every rank and in every run of one installation, but not alwa
 The only file that imports mpi4py.
 """
 
+import os
 import time
 from typing import Any
 
@@ -141,6 +142,8 @@ class MpiGroup(BaseGroup):
                 )
             if now > brisk:
                 time.sleep(0.0001)
+            else:
+                os.sched_yield()  # whoever is awaited may need this core
 
     # -- collectives -----------------------------------------------------------------------
 

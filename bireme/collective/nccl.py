@@ -1,28 +1,28 @@
 """The nccl engine: CuPy arrays, NCCL communicators, one communication stream per group.
 
-Ranks meet and agree on calls through the grpc engine; only device memory travels by NCCL. With
-`bireme.runtime.arrays` the only door to CuPy. NCCL itself waits for ever for a dead peer, so a
-watchdog aborts the communicator when the world says that one is gone.
+Ranks meet and agree on calls through the grpc engine; NCCL moves what collectives move. Letters
+go through host memory: they come in any order, and NCCL wants one. With `bireme.runtime.arrays` the
+only door to CuPy. NCCL itself waits for ever for a dead peer, so a watchdog aborts the
+communicator when the world says that one is gone.
 """
 
 import importlib
-import threading
-import time
 import warnings
-from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from bireme import flags
-from bireme.errors import BiremeError, CollectiveMismatch, InvalidArgument, UnsupportedError
+from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.runtime.arrays import Array, cupy, to_host
 
 from .engines import Session
 from .group import BaseGroup, Call, Group
 from .reduction import REDUCTIONS, finish
+from .watchdog import Watchdog, unless_lost
 from .wire import WireGroup
 from .world import World
 
@@ -47,8 +47,6 @@ _OPS = {
     "min": "NCCL_MIN",
     "avg": "NCCL_AVG",
 }
-_LOOK = 0.1  # seconds between two looks of the watchdog
-_GRACE = 5.0  # seconds that an abort may take
 
 
 def nccl_group(session: Session, name: str, device: int | None = None) -> "NcclGroup":
@@ -77,14 +75,21 @@ class NcclGroup(BaseGroup):
     """Ranks with one device each. `control` is the same ranks' group in host memory.
 
     Collectives are queued on a stream of their own, after what the caller's stream has queued so
-    far. With `FLAGS_sync_nccl_allreduce` the caller's stream waits for each of them at once,
-    otherwise at `wait`.
+    far; sub-groups share it, so that steps of a hierarchy follow one another. With
+    `FLAGS_sync_nccl_allreduce` the caller's stream waits for each of them at once, otherwise at
+    `wait`.
     """
 
     queues = True
 
     def __init__(
-        self, xp: ModuleType, world: World, control: WireGroup, name: str, device: int
+        self,
+        xp: ModuleType,
+        world: World,
+        control: WireGroup,
+        name: str,
+        device: int,
+        stream: Any = None,
     ) -> None:
         super().__init__(control.rank, control.size)
         self._xp = xp
@@ -96,9 +101,14 @@ class NcclGroup(BaseGroup):
         self._splits = 0
         self._last: Any = None
         with xp.cuda.Device(device):
-            self._stream = xp.cuda.Stream(non_blocking=True)
-            self._comm = self._nccl.NcclCommunicator(self.size, self._meet(), self.rank)
+            self._stream = xp.cuda.Stream(non_blocking=True) if stream is None else stream
+        identity = self._meet()
+        self._comm = unless_lost(lambda: self._connect(identity), world)
         self._watch = Watchdog(self._comm, world.check)
+
+    def _connect(self, identity: bytes) -> Any:
+        with self._xp.cuda.Device(self._device):
+            return self._nccl.NcclCommunicator(self.size, identity, self.rank)
 
     def _meet(self) -> bytes:
         """Rank 0 makes the unique id, the others get it in host memory."""
@@ -119,17 +129,21 @@ class NcclGroup(BaseGroup):
         cuda = self._xp.cuda
         if not all(array.nbytes for array in kept):
             return  # nothing to move, on any rank
-        for array in kept:
-            _check_device(array)
         with cuda.Device(self._device):
-            self._stream.wait_event(cuda.get_current_stream().record())
+            self._stream.wait_event(cuda.get_current_stream().record(_event(cuda)))
             launch(self._stream.ptr)
-            done = self._stream.record()
+            done = self._stream.record(_event(cuda))
         # The arrays must live until the device is done with them.
         self._last = done
         self._watch.add(done, kept)
         if flags.get("sync_nccl_allreduce"):
             self.wait()
+
+    def here(self) -> AbstractContextManager[Any]:
+        """To be entered by another thread that works in the caller's stead: the caller's stream."""
+        with self._xp.cuda.Device(self._device):
+            stream: AbstractContextManager[Any] = self._xp.cuda.get_current_stream()
+        return stream
 
     def wait(self) -> None:
         """The caller's stream goes on after everything queued so far."""
@@ -227,30 +241,19 @@ class NcclGroup(BaseGroup):
     def _others(self) -> list[int]:
         return [r for r in range(self.size) if r != self.rank]
 
-    # -- letters: NCCL knows no tags, so those with one travel in host memory --------------------
+    # -- letters: through host memory ------------------------------------------------------------
 
     def _send(self, flat: Array, shape: tuple[int, ...], to: int, tag: int) -> None:
-        if tag:
+        _check_device(flat)
+        with self._xp.cuda.Device(self._device):
             self._control.send(to_host(flat).reshape(shape), to, tag)
-            return
-        self._control.send(_word(flat, shape), to)
-        self._swap({to: flat}, {})
 
     def _recv(self, flat: Array, shape: tuple[int, ...], source: int | None, tag: int) -> int:
-        if tag:
-            host = np.empty(shape, flat.dtype)
-            sender = self._control.recv(host, source, tag)
+        _check_device(flat)
+        host = np.empty(shape, flat.dtype)
+        sender = self._control.recv(host, source, tag)
+        with self._xp.cuda.Device(self._device):
             flat[...] = self._xp.asarray(host.reshape(-1))
-            return sender
-        word = np.empty_like(_word(flat, shape))
-        sender = self._control.recv(word, source)
-        sent, wanted = word.tobytes().decode().strip(), _word(flat, shape).tobytes().decode()
-        if sent != wanted.strip():
-            raise CollectiveMismatch(
-                f"rank {sender} sent {sent}, rank {self.rank} receives {wanted.strip()}",
-                peer=f"rank {sender}",
-            )
-        self._swap({}, {sender: flat})
         return sender
 
     # -- life ------------------------------------------------------------------------------
@@ -265,72 +268,15 @@ class NcclGroup(BaseGroup):
         if not isinstance(control, WireGroup):
             return None
         name = f"{self._name}/{self._splits}.{color}"
-        return NcclGroup(self._xp, self._world, control, name, self._device)
+        return NcclGroup(self._xp, self._world, control, name, self._device, self._stream)
 
     def close(self) -> None:
         self._watch.close()
         self._control.close()
 
 
-class Watchdog:
-    """Looks after one communicator: frees finished work, aborts when a peer is gone.
-
-    Runs beside the caller, who may sit in a device call that only an abort can end.
-    """
-
-    def __init__(self, comm: Any, check: Callable[[], None]) -> None:
-        self._comm = comm
-        self._check = check
-        self._pending: deque[tuple[Any, tuple[Array, ...]]] = deque()
-        self._over = threading.Event()
-        self._error: BiremeError | None = None
-        self._thread = threading.Thread(target=self._look, name="bireme-nccl", daemon=True)
-        self._thread.start()
-
-    def add(self, event: Any, kept: tuple[Array, ...]) -> None:
-        self._pending.append((event, kept))
-
-    def check(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def _look(self) -> None:
-        while not self._over.wait(_LOOK):
-            while self._pending and self._pending[0][0].done:
-                self._pending.popleft()
-            try:
-                self._check()
-                self._comm.check_async_error()
-            except Exception as error:
-                self._error = _as_ours(error)
-                self._abort()
-                return
-
-    def _abort(self) -> None:
-        """Abort may itself hang, so it gets a thread and a time."""
-        thread = threading.Thread(target=self._comm.abort, daemon=True)
-        thread.start()
-        thread.join(_GRACE)
-
-    def close(self) -> None:
-        """Abort needs no other rank, while `destroy` waits for all of them."""
-        deadline = time.monotonic() + _GRACE
-        while self._pending and self._error is None and time.monotonic() < deadline:
-            if self._pending[0][0].done:
-                self._pending.popleft()
-            else:
-                time.sleep(0.001)
-        if not self._over.is_set():
-            self._over.set()
-            self._thread.join(_GRACE)
-            if self._error is None:
-                self._abort()
-
-
-def _as_ours(error: Exception) -> BiremeError:
-    if isinstance(error, BiremeError):
-        return error
-    return UnsupportedError(f"NCCL failed: {error}", hint="NCCL_DEBUG=WARN says more")
+def _event(cuda: Any) -> Any:
+    return cuda.Event(disable_timing=True)
 
 
 def _check_device(array: Array) -> None:
@@ -342,9 +288,5 @@ def _check_device(array: Array) -> None:
 
 
 def _pointer(array: Array) -> int:
+    _check_device(array)
     return int(array.data.ptr)
-
-
-def _word(flat: Array, shape: tuple[int, ...]) -> Any:
-    text = f"{flat.dtype}{list(shape)}"[:112].ljust(112)
-    return np.frombuffer(text.encode(), np.uint8).copy()

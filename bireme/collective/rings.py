@@ -33,6 +33,7 @@ class Hierarchy:
             self._leaders.all_reduce(array, step)
         self._inner.broadcast(array, 0)
         if op == "avg":
+            self._inner.wait()
             array /= array.dtype.type(self._size)
 
     def close(self) -> None:
@@ -61,7 +62,7 @@ class Ring:
     def start(self, work: Callable[[], None]) -> None:
         """Run `work` after what was started before. A device's group queues by itself."""
         self._raise()
-        if getattr(self.group, "queues", False):
+        if self.group.queues:
             work()
             return
         if self._thread is None:
@@ -78,8 +79,7 @@ class Ring:
         while not self._idle.wait(1.0):
             pass
         self._raise()
-        if getattr(self.group, "queues", False):
-            self.group.wait()  # type: ignore[attr-defined]  # only groups that queue have it
+        self.group.wait()
 
     def run(self, work: Callable[[], None]) -> None:
         """Run `work` in its turn and wait for it."""

@@ -236,12 +236,12 @@ def stand_in() -> Any:
 
 
 @contextmanager
-def installed() -> Iterator[Any]:
+def installed(nccl: Any = None) -> Iterator[Any]:
     """While it lasts, `import cupy` finds the stand-in, and there is one device."""
     from bireme.runtime import places
 
     xp = stand_in()
-    mine = {"cupy": xp, "cupy.cuda": xp.cuda, "cupy.cuda.nccl": xp.cuda.nccl}
+    mine = {"cupy": xp, "cupy.cuda": xp.cuda, "cupy.cuda.nccl": nccl or xp.cuda.nccl}
     hidden = {name: sys.modules.get(name) for name in mine}
     sys.modules.update(mine)
     places.device_count.cache_clear()
