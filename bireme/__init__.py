@@ -34,10 +34,12 @@ _NAMES: dict[str, str] = {
     for name in names.split()
 }
 
+_ELSEWHERE = {"communicator": "bireme.trainer.communicator"}
+
 _MODULES = (
-    "backward clip collective core dataset debugger distributed errors flags fleet initializer io "
-    "ir layers metrics nets ops optimizer param_attr passes profiler pserver reader regularizer "
-    "rpc runtime trainer transpiler"
+    "backward clip collective communicator core dataset debugger distributed errors flags fleet "
+    "initializer io ir layers metrics nets ops optimizer param_attr passes profiler pserver reader "
+    "regularizer rpc runtime trainer transpiler"
 ).split()
 
 __all__ = ["__version__", *_NAMES, *_MODULES]
@@ -46,7 +48,7 @@ __all__ = ["__version__", *_NAMES, *_MODULES]
 def __getattr__(name: str) -> Any:
     try:
         if name in _MODULES:
-            return import_module(f"bireme.{name}")
+            return import_module(_ELSEWHERE.get(name, f"bireme.{name}"))
         if name in _NAMES:
             return getattr(import_module(_NAMES[name]), name)
     except ModuleNotFoundError as missing:

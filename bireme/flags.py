@@ -77,7 +77,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("communicator_send_queue_size", 1, "gradients that may wait to be sent", "CPU_NUM"),
     Flag("communicator_min_send_grad_num_before_recv", 1, "pushes between two pulls", "CPU_NUM"),
     Flag("communicator_independent_recv_thread", True, "pull in a thread of its own"),
-    Flag("communicator_thread_pool_size", 5, "threads that push and pull"),
+    Flag("communicator_thread_pool_size", 5, "threads that merge gradients"),
     Flag("communicator_send_wait_times", 5, "how often to wait for a merge to fill"),
     Flag("communicator_is_sgd_optimizer", True, "merge by sum, which suits SGD; otherwise by mean"),
     Flag("communicator_merge_sparse_grad", True, "merge equal rows before a sparse push"),

@@ -24,6 +24,7 @@ RENAMED = {
     "paddle.fluid.unique_name": "bireme.ir.unique_name",
     "paddle.fluid.executor": "bireme.runtime.executor",
     "paddle.fluid.data_feeder": "bireme.reader",
+    "paddle.fluid.communicator": "bireme.trainer.communicator",
     "paddle.reader": "bireme.reader",
 }
 

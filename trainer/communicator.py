@@ -64,17 +64,22 @@ class Communicator:
         link = links.of(self._trainer)
         self._station = self._make()
         register(self._trainer, self._station)
-        atexit.register(self.stop)
+        atexit.register(self._leave)
         if isinstance(self._station, Geo):
             self._begin(self._station, link)
 
     def stop(self) -> None:
         """Send what still waits, receive once more, and end; safe to repeat."""
         station, self._station = self._station, None
-        atexit.unregister(self.stop)
+        atexit.unregister(self._leave)
         if station is not None and is_running(self._trainer, station):
             register(self._trainer, None)
             station.stop(links.of(self._trainer))
+
+    def _leave(self) -> None:
+        """The interpreter ends: what is queued still leaves, unless the job has failed."""
+        if self.is_running() and not links.of(self._trainer).over:
+            self.stop()
 
     def is_running(self) -> bool:
         """Whether it has been started, and neither stopped nor ended with its executor."""
@@ -115,6 +120,7 @@ class Communicator:
             pushes_per_pull=max(1, asked("min_send_grad_num_before_recv")),
             independent=bool(asked("independent_recv_thread")),
             waits=max(0, asked("send_wait_times")),
+            threads=max(1, asked("thread_pool_size")),
             sums=bool(asked("is_sgd_optimizer")),
             unite_rows=bool(asked("merge_sparse_grad")),
             patience=flags.get("rpc_deadline") / 1000,

@@ -52,6 +52,11 @@ class Link:
         self._noticed = threading.Event()
         self._over = False
 
+    @property
+    def over(self) -> bool:
+        """Whether this trainer has finished or given up, or its job has failed."""
+        return self._over or self._failure is not None
+
     # -- the step --------------------------------------------------------------------------
     def push(self, endpoint: str, name: str, value: Value) -> None:
         """Send one gradient to its server; what cannot be sent is found out when the step ends.
@@ -100,6 +105,21 @@ class Link:
         for peer in peers:
             peer.look_up(self.step, wanted[peer.wire.endpoint])
         return self._results(peers)
+
+    def share(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Arrays that every trainer brings, stacked in the order of trainers; waits for all.
+
+        Raises:
+            ConfigError: this trainer knows no server yet.
+        """
+        if not self._peers:
+            raise ConfigError(
+                "nothing can be shared before a server is known", hint="run the startup program"
+            )
+        meeting = min(self._peers)
+        (peer,) = self._at([meeting])
+        peer.share(self.step, values)
+        return self._results([peer])[meeting]
 
     def _results(self, peers: list[Peer]) -> dict[str, dict[str, Value]]:
         """Read every server's answer as it comes; the first refusal wakes the others."""

@@ -6,6 +6,7 @@ serves a trainer; geo's stands in `geo`.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -52,6 +53,7 @@ class Settings:
     pushes_per_pull: int = 1
     independent: bool = True
     waits: int = 5
+    threads: int = 5
     sums: bool = True
     unite_rows: bool = True
     patience: float = 180.0
@@ -243,13 +245,18 @@ class Queued(Plain):
 
     def _send(self, link: Link) -> None:
         given = self._settings
-        while batch := self._queues.take(given.merge, given.waits):
-            with self.lock:
-                for address, values in batch.items():
-                    value = merge(values, mean=not given.sums, unite_rows=given.unite_rows)
-                    link.push(*address, value)
-                link.exchange({endpoint: () for endpoint, _ in batch})
-            self._count(link, max(map(len, batch.values())))
+        with ThreadPoolExecutor(given.threads, "merge") as pool:
+            while batch := self._queues.take(given.merge, given.waits):
+                values = list((pool.map if given.merge > 1 else map)(self._merged, batch.values()))
+                with self.lock:
+                    for address, value in zip(batch, values, strict=True):
+                        link.push(*address, value)
+                    link.exchange({endpoint: () for endpoint, _ in batch})
+                self._count(link, max(map(len, batch.values())))
+
+    def _merged(self, values: list[Value]) -> Value:
+        given = self._settings
+        return merge(values, mean=not given.sums, unite_rows=given.unite_rows)
 
     def _count(self, link: Link, pushes: int) -> None:
         with self._pushed:

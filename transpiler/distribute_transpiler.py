@@ -17,7 +17,7 @@ from .collective import (
     LocalSGD,
     SingleProcessMultiThread,
 )
-from .config import COLLECTIVE_MODES, DistributeTranspilerConfig
+from .config import COLLECTIVE_MODES, DistributedMode, DistributeTranspilerConfig
 from .drawing import draw_plan
 from .explain import explain_ranks, explain_split
 from .overview import VarsDistributed, VarStruct, placement_map
@@ -28,7 +28,7 @@ from .to_server import to_server
 from .to_startup import to_server_startup, to_startup
 from .to_trainer import to_trainer
 
-__all__ = ["DistributeTranspiler", "DistributeTranspilerConfig"]
+__all__ = ["DistributeTranspiler", "DistributeTranspilerConfig", "DistributedMode"]
 
 
 class DistributeTranspiler:

@@ -45,6 +45,7 @@ class Job:
     trainers: int = 2
     sync: bool = True
     config: dict[str, Any] = field(default_factory=dict)
+    door: type[Any] = fluid.DistributeTranspiler
 
     @property
     def endpoints(self) -> list[str]:
@@ -58,7 +59,7 @@ class Job:
         config.sync_mode = self.sync
         for name, value in self.config.items():
             setattr(config, name, value)
-        transpiler = fluid.DistributeTranspiler(config)
+        transpiler = self.door(config)
         transpiler.transpile(
             trainer,
             program=main,
