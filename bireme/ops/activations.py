@@ -5,34 +5,40 @@ of the array, so float32 stays float32.
 """
 
 import math
+from functools import partial
 
 from bireme.runtime.arrays import Array
 
 from .special import erf_of, erf_slope
 from .table import op
+from .tiles import applied
 from .unary import FIT, GRAD_FIT, OF_OUT, OF_X, SAME
 
 
 @op("relu", infer=SAME, grad=OF_OUT, inplace=FIT)
 def relu(xp: Array, X: Array, out: Array = None) -> Array:
-    return xp.maximum(X, 0, out=out)
+    return applied(xp, xp.maximum, X, 0, out)
 
 
 @op("relu_grad", inplace=GRAD_FIT)
 def relu_grad(xp: Array, Out: Array, dOut: Array, out: Array = None) -> Array:
-    return xp.multiply(dOut, Out > 0, out=out)
+    return applied(xp, lambda g, y, out: xp.multiply(g, y > 0, out=out), dOut, Out, out)
 
 
 @op("tanh", infer=SAME, grad=OF_OUT, inplace=FIT)
 def tanh(xp: Array, X: Array, out: Array = None) -> Array:
-    return xp.tanh(X, out=out)
+    return applied(xp, lambda x, _, out: xp.tanh(x, out=out), X, 0, out)
 
 
 @op("tanh_grad", inplace={"X@GRAD": "Out"})
 def tanh_grad(xp: Array, Out: Array, dOut: Array, out: Array = None) -> Array:
-    out = xp.multiply(Out, Out, out=out)
+    return applied(xp, partial(_tanh_slope, xp), Out, dOut, out)
+
+
+def _tanh_slope(xp: Array, y: Array, dy: Array, out: Array = None) -> Array:
+    out = xp.multiply(y, y, out=out)
     xp.subtract(1, out, out=out)
-    return xp.multiply(out, dOut, out=out)
+    return xp.multiply(out, dy, out=out)
 
 
 def sigmoid_of(xp: Array, x: Array, out: Array = None) -> Array:

@@ -12,6 +12,7 @@ from bireme.runtime.arrays import Array
 
 from .shapes import elementwise, same_as
 from .table import GradOp, OpSpec, op
+from .tiles import applied
 
 Pair = tuple[Array, Array]
 FIT_X = {"Out": "X"}
@@ -77,7 +78,7 @@ def _grads(
 @op("elementwise_add", infer=elementwise, grad=GradOp(uses=("X", "Y")), inplace=FIT_X)
 def elementwise_add(xp: Array, X: Array, Y: Array, axis: int, out: Array = None) -> Array:
     x, y = (X, Y) if axis == -1 else fitted(X, Y, axis)
-    return xp.add(x, y, out=out)
+    return applied(xp, xp.add, x, y, out)
 
 
 @op("elementwise_add_grad", inplace={"X@GRAD": "Out@GRAD"})
@@ -94,7 +95,7 @@ def elementwise_add_grad(
 @op("elementwise_sub", infer=elementwise, grad=GradOp(uses=("X", "Y")), inplace=FIT_X)
 def elementwise_sub(xp: Array, X: Array, Y: Array, axis: int, out: Array = None) -> Array:
     x, y = (X, Y) if axis == -1 else fitted(X, Y, axis)
-    return xp.subtract(x, y, out=out)
+    return applied(xp, xp.subtract, x, y, out)
 
 
 @op("elementwise_sub_grad", inplace={"X@GRAD": "Out@GRAD"})
@@ -112,7 +113,7 @@ def elementwise_sub_grad(
 @op("elementwise_mul", infer=elementwise, grad=GradOp(uses=("X", "Y")), inplace=FIT_X)
 def elementwise_mul(xp: Array, X: Array, Y: Array, axis: int, out: Array = None) -> Array:
     x, y = (X, Y) if axis == -1 else fitted(X, Y, axis)
-    return xp.multiply(x, y, out=out)
+    return applied(xp, xp.multiply, x, y, out)
 
 
 @op("elementwise_mul_grad")

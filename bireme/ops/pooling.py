@@ -2,11 +2,12 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
+from bireme.runtime import lanes
 from bireme.runtime.arrays import Array
 
 from . import windows
@@ -74,19 +75,28 @@ def _window_counts(
 # -- fixed windows -----------------------------------------------------------------------------
 def _pooled(xp: Any, x: Array, geo: Geometry, kind: str, exclusive: bool, ceil: bool) -> Array:
     geo, out = _covering(geo, x.shape[2:], ceil)
-    if kind == "max":
-        border = windows.padded(xp, x, geo, -math.inf)
-        y = None
-        for offset in itertools.product(*map(range, geo.kernel)):
-            part = border[(..., *windows.tap(geo, offset, out))]
-            y = part.copy() if y is None else xp.maximum(y, part, out=y)
-        return y
-    border = windows.padded(xp, x, geo)
-    y = xp.zeros((*x.shape[:2], *out), dtype=x.dtype)
-    for offset in itertools.product(*map(range, geo.kernel)):
-        y += border[(..., *windows.tap(geo, offset, out))]
-    y /= _window_counts(xp, x.shape[2:], geo, out, exclusive, x.dtype)
+    y = xp.empty((*x.shape[:2], *out), dtype=x.dtype)
+    counts = _window_counts(xp, x.shape[2:], geo, out, exclusive, x.dtype)
+
+    def work(part: slice) -> None:
+        border = windows.padded(xp, x[part], geo, -math.inf if kind == "max" else 0.0)
+        total, combine = y[part], xp.maximum if kind == "max" else xp.add
+        for i, place in enumerate(_places(geo, out)):
+            if i:
+                combine(total, border[place], out=total)
+            else:
+                total[...] = border[place]
+        if kind != "max":
+            total /= counts
+
+    lanes.spread(xp, work, len(x), math.prod(geo.kernel) * y.size)
     return y
+
+
+def _places(geo: Geometry, out: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    """For each element of a window, where it lies in the padded array for all windows."""
+    for offset in itertools.product(*map(range, geo.kernel)):
+        yield (..., *windows.tap(geo, offset, out))
 
 
 def _spread(
@@ -94,21 +104,47 @@ def _spread(
 ) -> Array:
     """The gradient of x; of several equal maxima of a window the first gets it."""
     geo, out = _covering(geo, x.shape[2:], ceil)
-    space = [n + lo + hi for n, (lo, hi) in zip(x.shape[2:], geo.pads, strict=True)]
-    dx = xp.zeros((*x.shape[:2], *space), dtype=x.dtype)
-    if kind == "max":
-        border = windows.padded(xp, x, geo, -math.inf)
-        left = xp.ones(y.shape, dtype=bool)
-        for offset in itertools.product(*map(range, geo.kernel)):
-            place = (..., *windows.tap(geo, offset, out))
-            hit = left & (border[place] == y)
+    dx = xp.empty(x.shape, dtype=x.dtype)
+    counts = _window_counts(xp, x.shape[2:], geo, out, exclusive, x.dtype)
+
+    def work(part: slice) -> None:
+        if kind == "max":
+            found = _spread_maxima(xp, x[part], y[part], dy[part], geo, out)
+        else:
+            found = _spread_evenly(xp, x[part], dy[part] / counts, geo, out)
+        dx[part] = found[(..., *windows.inner(x.shape[2:], geo))]
+
+    lanes.spread(xp, work, len(x), 4 * math.prod(geo.kernel) * y.size)
+    return dx
+
+
+def _spread_maxima(
+    xp: Any, x: Array, y: Array, dy: Array, geo: Geometry, out: Sequence[int]
+) -> Array:
+    border = windows.padded(xp, x, geo, -math.inf)
+    dx = xp.zeros(border.shape, dtype=x.dtype)
+    apart = all(s >= k for s, k in zip(geo.strides, geo.kernel, strict=True))
+    left = None  # the windows whose maximum has not been met
+    for place in _places(geo, out):
+        hit = border[place] == y
+        if left is None:
+            left = ~hit
+        else:
+            hit &= left
+            left ^= hit
+        if apart:
+            xp.multiply(dy, hit, out=dx[place])
+        else:
             dx[place] += dy * hit
-            left &= ~hit
-    else:
-        share = dy / _window_counts(xp, x.shape[2:], geo, out, exclusive, x.dtype)
-        for offset in itertools.product(*map(range, geo.kernel)):
-            dx[(..., *windows.tap(geo, offset, out))] += share
-    return xp.ascontiguousarray(dx[(..., *windows.inner(x.shape[2:], geo))])
+    return dx
+
+
+def _spread_evenly(xp: Any, x: Array, share: Array, geo: Geometry, out: Sequence[int]) -> Array:
+    sizes = [n + lo + hi for n, (lo, hi) in zip(x.shape[2:], geo.pads, strict=True)]
+    dx = xp.zeros((*x.shape[:2], *sizes), dtype=x.dtype)
+    for place in _places(geo, out):
+        dx[place] += share
+    return dx
 
 
 # -- adaptive windows --------------------------------------------------------------------------

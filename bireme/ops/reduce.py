@@ -11,7 +11,7 @@ from bireme.runtime.values import SelectedRows
 
 from .shapes import same_as
 from .table import GradOp, Infer, OpSpec, no_gradient, op
-from .tiles import unique_rows
+from .tiles import applied, unique_rows
 
 Dims = tuple[int, ...]
 
@@ -210,9 +210,9 @@ def add_up(xp: Array, X: list[Array], out: Array = None) -> Array:
         return _sum_of_arrays(xp, X)
     if len(X) == 1:
         return X[0].copy()
-    out = xp.add(X[0], X[1], out=out)
+    out = applied(xp, xp.add, X[0], X[1], out)
     for x in X[2:]:
-        xp.add(out, x, out=out)
+        out = applied(xp, xp.add, out, x, out)
     return out
 
 

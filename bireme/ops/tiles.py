@@ -1,5 +1,5 @@
-"""How update rules walk over large arrays: in pieces that stay in the cache, and how selected rows
-become unique.
+"""How kernels walk over large arrays: in pieces that stay in the cache, in lanes; and how selected
+rows become unique.
 
 Both hide what differs between the host and a device from the kernels; neither knows an operator.
 """
@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from bireme.runtime import lanes
 from bireme.runtime.arrays import Array
 from bireme.runtime.values import SelectedRows
 
+_LARGE = 1 << 16  # elements: smaller arrays are not worth a thread's waking up
 TILE = 1 << 15  # elements: seven float32 arrays of this size and what is computed fit a cache
 
 
@@ -27,6 +29,32 @@ def tiles(xp: Any, *arrays: Array) -> Iterator[Sequence[Array]]:
     flat = [a.reshape(-1) for a in arrays]
     for start in range(0, size, TILE):
         yield [a[start : start + TILE] for a in flat]
+
+
+def applied(xp: Any, function: Any, x: Array, y: Any, out: Array = None) -> Array:
+    """A binary universal function of x and of an array like it or a number, in lanes where x is
+    large.
+    """
+    if xp is not np or x.size < _LARGE or not _alike(x, y):
+        return function(x, y, out=out)
+    if out is None or not out.flags.c_contiguous:
+        out = np.empty(x.shape, dtype=x.dtype)
+    a, b, c = x.reshape(-1), y.reshape(-1) if isinstance(y, np.ndarray) else None, out.reshape(-1)
+
+    def work(part: slice) -> None:
+        function(a[part], y if b is None else b[part], out=c[part])
+
+    lanes.spread(xp, work, x.size, 3 * x.size)
+    return out
+
+
+def _alike(x: Array, y: Any) -> bool:
+    if isinstance(y, int | float):
+        return bool(x.flags.c_contiguous)
+    if not isinstance(y, np.ndarray):
+        return False
+    same = x.shape == y.shape and x.dtype == y.dtype
+    return same and bool(x.flags.c_contiguous and y.flags.c_contiguous)
 
 
 def targets(xp: Any, out: Any, *like: Array) -> tuple[Array, ...]:
