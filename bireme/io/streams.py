@@ -43,7 +43,8 @@ def write_value(file: BinaryIO, value: Any) -> None:
 
 
 def _write_tensor(file: BinaryIO, array: Array) -> None:
-    host: Array = np.ascontiguousarray(to_host(array)).reshape(np.shape(array))
+    host: Array = to_host(array)
+    host = np.ascontiguousarray(host).reshape(np.shape(host))
     desc = pb.VarType.TensorDesc(data_type=int(to_dtype(host.dtype)), dims=host.shape)  # type: ignore[arg-type]
     header = desc.SerializeToString()
     file.write(struct.pack("<Ii", 0, len(header)))

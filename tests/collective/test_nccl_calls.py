@@ -234,8 +234,11 @@ def test_a_device_that_never_comes_back_ends_the_process(quick):
 
 
 def test_an_error_of_nccl_itself_is_told(quick):
-    comm = Comm()
-    comm.check_async_error = lambda: (_ for _ in ()).throw(RuntimeError("NCCL_ERROR_REMOTE"))
+    class Broken(Comm):
+        def check_async_error(self) -> None:
+            raise RuntimeError("NCCL_ERROR_REMOTE")
+
+    comm = Broken()
     dog = Watchdog(comm, Lost().check)
     assert comm.aborted.wait(5)
     assert eventually(lambda: dog._error is not None)
