@@ -17,7 +17,7 @@ from . import routes as r
 from .geo import Geo, tracked
 from .link import Link
 from .links import links
-from .stations import Direct, Queued, Settings, Station, Wanted, is_running, register
+from .stations import Direct, Queued, Settings, Station, Wanted, begun, is_running, register
 
 __all__ = ["Communicator"]
 
@@ -104,7 +104,7 @@ class Communicator:
 
     def _begin(self, station: Geo, link: Link) -> None:
         """Where the startup program has already run, begin with what the servers hold."""
-        scope = global_scope()
+        scope = begun(self._trainer) or global_scope()
         cells = [scope.find_var(name) for name in self._given["push_vars"]]
         if cells and all(cell is not None and cell.value is not None for cell in cells):
             station.begin(link, scope)

@@ -64,6 +64,7 @@ class Geo:
         self._every = max(1, every)
         self._seen: dict[str, Array] = {}
         self._rows: dict[str, list[Array]] = {}
+        self._moving: dict[str, Array] = {}  # rows touched at any time: momentum moves them on
         self._steps = 0
         self._scope: Scope | None = None
 
@@ -94,7 +95,9 @@ class Geo:
         if not self._seen:
             self._adopt_all(link, env.set)
         for table, given in ids.items():
-            self._rows.setdefault(table, []).extend(_flat(each) for each in given)
+            rows = [_flat(each) for each in given]
+            self._rows.setdefault(table, []).extend(rows)
+            self._mask(table)[np.concatenate(rows)] = True
         self._steps += 1
         if self._steps % self._every == 0:
             self._exchange(link, env.get, env.set)
@@ -113,8 +116,16 @@ class Geo:
             (scope.find_var(name) or scope.var(name)).put(value)
 
         if self._seen:
+            self._rows = {
+                v.name: [np.flatnonzero(self._mask(v.name))] for v in self._variables if v.sparse
+            }
             self._push_all(link, get)
         self._adopt_all(link, put)
+
+    def _mask(self, table: str) -> Array:
+        if table not in self._moving:
+            self._moving[table] = np.zeros(len(self._seen[table]), bool)
+        return self._moving[table]
 
     # -- one exchange ----------------------------------------------------------------------
     def _exchange(self, link: Link, get: Get, put: Put) -> None:
@@ -154,9 +165,10 @@ class Geo:
     def _push_rows(self, link: Link, var: Tracked, rows: Array, local: Array, seen: Array) -> None:
         for part in var.parts:
             mine = _within(rows, part)
+            moved = (local[mine + part.begin] - seen[mine + part.begin]) / self._trainers
+            some = moved.any(axis=1)
+            mine, moved = mine[some], moved[some]
             if mine.size:
-                at = mine + part.begin
-                moved = (local[at] - seen[at]) / self._trainers
                 height = int(part.end or 0) - part.begin
                 link.push(part.endpoint, f"{part.name}.delta", SelectedRows(mine, moved, height))
 

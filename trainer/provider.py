@@ -15,7 +15,7 @@ from .link import Link
 from .links import links
 from .lookup import ask, merged, part_of
 from .remote import RemoteTable
-from .stations import PLAIN, finish, guard, is_running, station_of
+from .stations import PLAIN, begun, finish, guard, is_running, station_of
 
 __all__ = ["link"]
 
@@ -96,13 +96,14 @@ def _local(route: r.Touched | r.Initialised, trainer: int) -> Step:
 
     def tell(shared: Link, env: Any) -> None:
         if isinstance(route, r.Initialised):
+            begun(trainer, env.scope)
             if is_running(trainer):
                 station_of(trainer).initialise(shared, env)
             return
         ids: dict[str, list[Any]] = {}
         for name, table in route.tables:
             ids.setdefault(table, []).append(env.get(name))
-        station_of(trainer).touched(shared, env, ids)
+        station_of(trainer, needed=False).touched(shared, env, ids)
 
     return tell
 

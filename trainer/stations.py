@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -31,6 +32,7 @@ __all__ = [
     "Settings",
     "Station",
     "Wanted",
+    "begun",
     "finish",
     "guard",
     "is_running",
@@ -82,6 +84,7 @@ class Station(Protocol):
 
 # -- the register ------------------------------------------------------------------------------
 _running: dict[int, Station] = {}
+_begun: WeakValueDictionary[int, Scope] = WeakValueDictionary()  # where geo's startup has run
 
 
 def register(trainer: int, station: Station | None) -> None:
@@ -106,6 +109,13 @@ def station_of(trainer: int, needed: bool = True) -> Station:
             hint="start() the Communicator before training, and stop() it after the last step",
         )
     return found or PLAIN
+
+
+def begun(trainer: int, scope: Scope | None = None) -> Scope | None:
+    """The scope in which the trainer's startup program has run; given one, it is this."""
+    if scope is not None:
+        _begun[trainer] = scope
+    return _begun.get(trainer)
 
 
 def is_running(trainer: int, station: Station | None = None) -> bool:
