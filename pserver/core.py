@@ -16,10 +16,11 @@ from .books import Books
 from .flow import Arrival, Flow, Rounds
 from .modes import mode_of
 from .roll import Limits, Member, Roll
-from .settings import COUNTER, Settings
+from .settings import Settings
 
 __all__ = ["Core"]
 
+_KNOWN = 64  # payloads' names that are remembered
 Counted = e.Push | e.Barrier | e.Pull | e.Prefetch
 
 
@@ -46,6 +47,7 @@ class Core:
         self._open: dict[e.Call, list[int]] = {}  # calls not answered yet, and the tickets that ask
         self._parked: dict[e.Call, tuple[e.Pull | e.Prefetch, float]] = {}
         self._awaiting: dict[int, list[e.Call]] = {}  # update -> pushes that it answers
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # pushed -> in the program
         self._failure: e.Failure | None = None
         self._leave_at = 0.0
         self._ended = False
@@ -184,17 +186,19 @@ class Core:
                 self._read(event)
 
     def _push(self, event: e.Push) -> None:
-        names = tuple(self._settings.bound(name) for name in event.names)
-        unknown = [
-            n for n in names if n not in self._settings.gradients and not n.startswith(COUNTER)
-        ]
-        if unknown:
-            self._discard(event)
-            self._answer(
-                event.call,
-                failures.not_owned(self._settings.endpoint, unknown[0], self._settings.gradients),
-            )
-            return
+        names = self._names.get(event.names)
+        if names is None:
+            names = tuple(self._settings.bound(name) for name in event.names)
+            if unknown := self._settings.unknown(names):
+                self._discard(event)
+                refusal = failures.not_owned(
+                    self._settings.endpoint, unknown[0], self._settings.gradients
+                )
+                self._answer(event.call, refusal)
+                return
+            if len(self._names) >= _KNOWN:
+                self._names.clear()
+            self._names[event.names] = names
         self.books.pushed(event.call.trainer, event.step, len(names))
         number = self._flow.push(event.call.trainer, (event.ticket, names))
         if number is None:

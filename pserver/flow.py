@@ -6,13 +6,14 @@ is due now.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from .events import Apply
 from .settings import COUNTER, Settings
 
 __all__ = ["Arrival", "Flow", "Pushed", "Rounds"]
 
+_KNOWN = 64  # rounds that are remembered
 Pushed = tuple[int, tuple[str, ...]]  # ticket of the payload, names bound in the program
 
 
@@ -57,6 +58,7 @@ class Rounds:
         self._open: dict[int, list[Pushed]] = {}
         self._closed: dict[int, deque[list[Pushed]]] = {}
         self._barriers: dict[int, int] = {}
+        self._known: dict[Any, tuple[tuple[int, ...], tuple[str, ...]]] = {}  # by what was pushed
         self._number = 0
         self._running = False
 
@@ -91,12 +93,20 @@ class Rounds:
         return self._update(pushed)
 
     def _update(self, pushed: list[Pushed]) -> Apply:
-        names = {name for _, given in pushed for name in given}
+        key = tuple(given for _, given in pushed)
+        if key not in self._known:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[key] = self._read({name for given in key for name in given})
+        blocks, absent = self._known[key]
+        return Apply(self._number, blocks, tuple(ticket for ticket, _ in pushed), absent)
+
+    def _read(self, names: set[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """The blocks that a round of these gradients runs, and the gradients that they lack."""
         blocks = dict.fromkeys(b for b in self._settings.blocks if self._wanted(b, names))
-        absent = [
-            n for n, block in self._settings.gradients.items() if n not in names and block in blocks
-        ]
-        return Apply(self._number, tuple(blocks), tuple(t for t, _ in pushed), tuple(absent))
+        gradients = self._settings.gradients.items()
+        absent = [n for n, block in gradients if n not in names and block in blocks]
+        return tuple(blocks), tuple(absent)
 
     def _wanted(self, block: int, names: set[str]) -> bool:
         """A block runs if one of its gradients has come, or if it waits for none."""

@@ -18,6 +18,7 @@ from .updates import Updates
 
 __all__ = ["Publications"]
 
+_KNOWN = 64  # updates that are remembered
 Work = Callable[..., Any]  # (task, arguments) -> future, in the worker's turn
 
 
@@ -33,8 +34,9 @@ class Publications:
         self._asked: tuple[str, ...] = ()  # what trainers of this host asked for the last time
         self._next: Region | None = None  # where the running update writes that
         self._layout: Layout = EMPTY
+        self._layouts: dict[tuple[tuple[str, ...], tuple[int, ...]], Layout | None] = {}
 
-    def outdated(self, blocks: Sequence[int]) -> dict[str, Array]:
+    def outdated(self, blocks: tuple[int, ...]) -> dict[str, Array]:
         """These blocks are about to run: nothing published so far is given to anybody new. What
         comes next goes where the result says.
         """
@@ -45,13 +47,24 @@ class Publications:
         if self._next is not None:
             self._next.current = False
             self._next = None
-        if not self._asked or not self._updates.renews(self._asked, blocks):
+        if not self._asked:
             return {}
-        return self._prepared()
+        key = (self._asked, blocks)
+        if key not in self._layouts:
+            if len(self._layouts) >= _KNOWN:
+                self._layouts.clear()
+            self._layouts[key] = self._read(blocks)
+        layout = self._layouts[key]
+        return {} if layout is None else self._room_for(layout)
 
-    def _prepared(self) -> dict[str, Array]:
+    def _read(self, blocks: Sequence[int]) -> Layout | None:
+        """How to publish what is asked for, if these blocks compute most of it anew."""
+        if not self._updates.renews(self._asked, blocks):
+            return None
+        return describe({name: self._updates.value(name) for name in self._asked})[0]
+
+    def _room_for(self, layout: Layout) -> dict[str, Array]:
         """Room for everything that will be asked for."""
-        layout, _ = describe({name: self._updates.value(name) for name in self._asked})
         if layout is not self._layout:
             self._layout, self._board = layout, Board()
         region = self._next = self._board.take()

@@ -190,7 +190,7 @@ class Service:
 
         def event(ticket: int) -> e.Event:
             if isinstance(said, m.Push):
-                self._updates.keep(ticket, received.values)
+                self._updates.keep(ticket, received.values, received.layout)
             return counted(ticket, call, said, received.layout.names)
 
         return said, self.ask(event, reader)

@@ -3,7 +3,7 @@
 Names go both ways: gradient -> block, block -> gradients. The file knows programs, no values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bireme.errors import ProgramError
@@ -33,6 +33,10 @@ class Settings:
     def bound(self, name: str) -> str:
         """The program's name of a pushed gradient; with one trainer it may come without suffix."""
         return self.aliases.get(name, name)
+
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Those of these names under which nobody may push."""
+        return [n for n in names if n not in self.gradients and not n.startswith(COUNTER)]
 
     def owned_by(self, block: int) -> tuple[str, ...]:
         """The gradients, by their names in the program, that `block` waits for."""

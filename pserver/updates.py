@@ -9,7 +9,7 @@ decides nothing about when.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from bireme.rpc.layouts import Layout, Value
 from bireme.rpc.shared import Place
 from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.observe import observer
-from bireme.runtime.scope import Scope
+from bireme.runtime.scope import Cell, Scope
 from bireme.runtime.tables import Table
 from bireme.runtime.values import LoDTensor, SelectedRows
 
@@ -48,7 +48,9 @@ class Updates:
         self._prepare = prepare
         self._prepared: dict[int, Callable[[], None]] = {}
         self._approved: WeakSet[Layout] = WeakSet()  # payloads that this program expects
-        self._kept: dict[int, dict[str, Value]] = {}
+        self._kept: dict[int, tuple[Mapping[str, Value], Layout | None]] = {}
+        self._cells: WeakKeyDictionary[Layout, list[Cell]] = WeakKeyDictionary()  # of gradients
+        self._read: dict[tuple[str, ...], list[Cell]] = {}  # of what trainers ask for
         self._zeros: dict[str, Value] = {}
         self._sizes: dict[tuple[str, ...], int] = {}
         self._fusion = Fusion(program, scope)
@@ -82,8 +84,8 @@ class Updates:
                 hint="all processes must run the same script",
             )
 
-    def keep(self, ticket: int, values: dict[str, Value]) -> None:
-        self._kept[ticket] = values
+    def keep(self, ticket: int, values: Mapping[str, Value], layout: Layout | None = None) -> None:
+        self._kept[ticket] = values, layout
 
     def discard(self, ticket: int) -> None:
         self._kept.pop(ticket, None)
@@ -93,10 +95,8 @@ class Updates:
         """Run one update's blocks over the pushes that it names; new values of parameters may be
         written to `slots`.
         """
-        taken = [self._kept.pop(ticket) for ticket in update.pushes]
-        for values in taken:
-            for name, value in values.items():
-                self._bind(self._settings.bound(name), value)
+        for ticket in update.pushes:
+            self._take(*self._kept.pop(ticket))
         for name in update.absent:
             self._scope.var(name).put(self._zero(name))
         if self._settings.dc_asgd:
@@ -111,6 +111,20 @@ class Updates:
     def _run(self, blocks: Iterable[int]) -> None:
         for block in blocks:
             self._block(block)()
+
+    def _take(self, values: Mapping[str, Value], layout: Layout | None) -> None:
+        """Put a payload where the program reads it."""
+        cells = self._cells.get(layout) if layout is not None else None
+        if cells is not None:
+            for cell, value in zip(cells, values.values(), strict=True):
+                cell.value = value
+            return
+        names = [self._settings.bound(name) for name in values]
+        for name, value in zip(names, values.values(), strict=True):
+            self._bind(name, value)
+        counts = any(name.startswith(COUNTER) for name in names)
+        if layout is not None and layout.steady and not counts:
+            self._cells[layout] = [self._scope.var(name) for name in names]
 
     def _bind(self, name: str, value: Value) -> None:
         cell = self._scope.var(name)
@@ -168,11 +182,16 @@ class Updates:
         """The frame of variables that lie in shared memory, once those that no update has written
         there are copied.
         """
-        for name, array in zip(send.names, arrays, strict=True):
-            value = self.value(name)
-            if value is not array:
-                array[...] = value
+        cells = self._cells_of(layout.names)
+        for name, cell, array in zip(layout.names, cells, arrays, strict=True):
+            if cell.value is not array:
+                array[...] = self.value(name)
         return [framed(m.Values(version=send.version, place=place), layout.said)]
+
+    def _cells_of(self, names: tuple[str, ...]) -> list[Cell]:
+        if names not in self._read:
+            self._read[names] = [self._scope.var(name) for name in names]
+        return self._read[names]
 
     def publish(self, send: Send, take: Take | None = None) -> list[bytes]:
         """The frame that carries these variables; written once, sent to everybody who asks."""

@@ -67,6 +67,10 @@ class Link:
             peer = self.peer(endpoint)
         peer.push(self.step, name, value)
 
+    def push_all(self, endpoint: str, values: Mapping[str, Value]) -> None:
+        """Send several gradients to one server, as `push` does one by one."""
+        self.peer(endpoint).push_all(self.step, values)
+
     def barrier(self, endpoints: Iterable[str], strict: bool) -> None:
         """Close the round at these servers; outside sync there is no round to close.
 

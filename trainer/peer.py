@@ -150,7 +150,7 @@ class Peer:
         stay what it is (whoever computes in place looks first whether anybody holds the array).
         """
         self._step = step
-        size = value.nbytes if type(value) is np.ndarray else _size(value)
+        size = _size(value)
         if size >= SMALL or name in self._small:
             self._flush()
             tally.sent += size
@@ -160,6 +160,16 @@ class Peer:
         self._small_size += size
         if self._small_size >= FUSED:
             self._flush()
+
+    def push_all(self, step: int, values: Mapping[str, Value]) -> None:
+        """Send several gradients as `push` does; small ones share a payload."""
+        sizes = [v.nbytes if type(v) is np.ndarray else _size(v) for v in values.values()]
+        if sum(sizes) < FUSED and max(sizes, default=0) < SMALL and not self._small:
+            self._step = step
+            self._small, self._small_size = dict(values), sum(sizes)
+            return
+        for name, value in values.items():
+            self.push(step, name, value)
 
     def _flush(self) -> None:
         if self._small:

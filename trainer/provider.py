@@ -2,7 +2,7 @@
 per server.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from .link import Link
 from .links import links
 from .lookup import ask, merged, part_of
 from .remote import RemoteTable
+from .sending import stretches, together
 from .stations import PLAIN, begun, finish, guard, is_running, station_of
 
 __all__ = ["link"]
@@ -66,16 +67,21 @@ def _grouped(given: tuple[r.Route, ...], trainer: int, block: Block) -> list[Ste
     ]
     if look_ups:
         steps.append(_guarded(lambda shared, env: _look_up(shared, env, look_ups), trainer))
-    for route in given:
-        if isinstance(route, r.Send):
-            steps.append(_sender(route, trainer, block))
-        elif isinstance(route, r.Barrier):
-            steps.append(_barrier(route, trainer, block))
+    for plain, routes in stretches(given, block):
+        steps += [together(routes)] if plain else _one_by_one(routes, trainer, block)
     if received or endpoints:
         steps.append(_guarded(_ender(received, endpoints, block), trainer))
     steps += [_local(route, trainer) for route in given if isinstance(route, _LOCAL)]
     steps += [_absent(route, trainer) for route in given if isinstance(route, r.Elsewhere)]
     return steps
+
+
+def _one_by_one(routes: list[r.Route], trainer: int, block: Block) -> Iterator[Step]:
+    for route in routes:
+        if isinstance(route, r.Send):
+            yield _sender(route, trainer, block)
+        elif isinstance(route, r.Barrier):
+            yield _barrier(route, trainer, block)
 
 
 def _guarded(step: Step, trainer: int) -> Step:

@@ -21,6 +21,7 @@ from .places import Place
 from .plan import External, Plan, Unit
 from .random import Clock
 from .scope import Scope
+from .sends import together
 from .steps import CONTEXT, Frame, Step
 
 __all__ = ["Request", "compile"]
@@ -51,7 +52,7 @@ def compile(block: Block, request: Request) -> Plan:
     lod = request.lod or _carries_lod(block)
     lasting = _lasting(block, found, whole=request.whole)
     chosen = live(found, request.fetches, frozenset() if request.prune else lasting)
-    chosen = coalesced(chosen, block)
+    chosen = together(coalesced(chosen, block), block)
     keep = frozenset(request.fetches) | lasting
     return _plan(block, request, chosen, keep, lasting, lod=lod)
 
