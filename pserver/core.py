@@ -17,11 +17,12 @@ from .flow import Arrival, Flow, Rounds
 from .modes import mode_of
 from .roll import Limits, Member, Roll
 from .settings import Settings
+from .sharing import Sharing
 
 __all__ = ["Core"]
 
 _KNOWN = 64  # payloads' names that are remembered
-Counted = e.Push | e.Barrier | e.Pull | e.Prefetch
+Counted = e.Push | e.Barrier | e.Pull | e.Prefetch | e.Share
 
 
 @dataclass(slots=True)
@@ -47,6 +48,7 @@ class Core:
         self._open: dict[e.Call, list[int]] = {}  # calls not answered yet, and the tickets that ask
         self._parked: dict[e.Call, tuple[e.Pull | e.Prefetch, float]] = {}
         self._awaiting: dict[int, list[e.Call]] = {}  # update -> pushes that it answers
+        self._sharing = Sharing()
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # pushed -> in the program
         self._failure: e.Failure | None = None
         self._leave_at = 0.0
@@ -131,6 +133,10 @@ class Core:
         for call, (_, since) in list(self._parked.items()):
             if event.now - since > self._limits.patience:
                 self._answer(call, self._too_late())
+        absent = self._sharing.missing(self._roll.expected())
+        for late in self._sharing.late(event.now, self._limits.patience):
+            self._discard(late)
+            self._answer(late.call, failures.slow(absent, late.step, self._limits.patience))
 
     def _with_waiters(self, lost: e.Failure) -> e.Failure:
         waiting = sorted({call.trainer for call in self._parked})
@@ -168,6 +174,9 @@ class Core:
         if isinstance(event, e.Push | e.Barrier):
             self._discard(event)
             self._reply(event.ticket, e.Accepted())
+        elif isinstance(event, e.Share):
+            self._discard(event)
+            self._reply(event.ticket, self._sharing.answered(event.call.trainer) or e.Accepted())
         else:  # reading again is harmless: the trainer's round is still the open one
             self._open[event.call] = [event.ticket]
             self._read(event)
@@ -178,6 +187,8 @@ class Core:
                 self._push(event)
             case e.Barrier():
                 self._barrier(event)
+            case e.Share():
+                self._sharing.add(event, self._roll.now)
             case e.Pull() if self._flow.half_pushed(event.call.trainer) and event.gated:
                 self._answer(
                     event.call, failures.needs_barrier(self._settings.endpoint, event.call.trainer)
@@ -246,6 +257,9 @@ class Core:
                 self._read(event)
         while (apply := self._flow.due()) is not None:
             self._out.append(apply)
+        come, shared = self._sharing.complete(self._roll.expected())
+        for share in come:
+            self._answer(share.call, shared or e.Accepted())
 
     # -- the end ---------------------------------------------------------------------------
     def _fail(self, failure: e.Failure) -> None:
@@ -301,7 +315,7 @@ class Core:
         self._reply(event.ticket, refusal)
 
     def _discard(self, event: Counted) -> None:
-        if isinstance(event, e.Push):
+        if isinstance(event, e.Push | e.Share):
             self._out.append(e.Discard(event.ticket))
 
     _HANDLERS: ClassVar[dict[type, Callable[..., Any]]] = {
@@ -310,6 +324,7 @@ class Core:
         e.Barrier: _counted,
         e.Pull: _counted,
         e.Prefetch: _counted,
+        e.Share: _counted,
         e.Heartbeat: _heartbeat,
         e.Complete: _complete,
         e.Abort: _abort,

@@ -29,6 +29,8 @@ __all__ = [
     "Push",
     "Reply",
     "Send",
+    "Share",
+    "Shared",
     "Snapshot",
     "Tick",
     "Welcome",
@@ -87,6 +89,15 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """A trainer brings arrays that all shall have; the shell keeps them under `ticket`."""
+
+    ticket: int
+    call: Call
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     ticket: int
     trainer: int
@@ -135,7 +146,7 @@ class Broken:
 
 
 Event: TypeAlias = (
-    Hello | Push | Barrier | Pull | Prefetch | Heartbeat | Complete | Abort | Tick |
+    Hello | Push | Barrier | Pull | Prefetch | Share | Heartbeat | Complete | Abort | Tick |
     Applied | Broken
 )  # fmt: skip
 
@@ -161,6 +172,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """Send what lies under these tickets: one of each trainer, in their order."""
+
+    tickets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why a call is refused, or the job ended; `kind` is a class of the error tree."""
 
@@ -171,7 +189,7 @@ class Failure:
     hint: str = ""
 
 
-Answer: TypeAlias = Welcome | Accepted | Send | Failure
+Answer: TypeAlias = Welcome | Accepted | Send | Shared | Failure
 
 
 # -- instructions ------------------------------------------------------------------------------

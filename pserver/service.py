@@ -28,7 +28,7 @@ from .updates import Updates
 
 __all__ = ["Service", "refused"]
 
-Reader = Callable[[e.Send], Any]
+Reader = Callable[[Any], Any]  # of e.Send or e.Shared
 QUICK = 1e-3  # seconds that the event loop may work without looking up
 
 
@@ -68,6 +68,8 @@ def counted(ticket: int, call: e.Call, said: m.Numbered, names: tuple[str, ...])
             return e.Push(ticket, call, said.step, names)
         case m.Lookup():
             return e.Prefetch(ticket, call, names)
+        case m.Share():
+            return e.Share(ticket, call, said.step)
         case m.Pull():
             return e.Pull(ticket, call, said.names, said.gated)
     return e.Barrier(ticket, call, said.step)
@@ -187,9 +189,11 @@ class Service:
             reader = partial(self._published.rows, received.values, call=call, shared=shared)
         elif isinstance(said, m.Pull):
             reader = partial(self._publish, call=call, shared=shared)
+        elif isinstance(said, m.Share):
+            reader = partial(self._work, self._updates.together)
 
         def event(ticket: int) -> e.Event:
-            if isinstance(said, m.Push):
+            if isinstance(said, m.Push | m.Share):
                 self._updates.keep(ticket, received.values, received.layout)
             return counted(ticket, call, said, received.layout.names)
 
@@ -261,7 +265,7 @@ class Service:
         waiting = self._waiting.pop(reply.ticket, None)
         reader = self._readers.pop(reply.ticket, None)
         answer: Any = reply.answer
-        if isinstance(answer, e.Send) and reader is not None:
+        if isinstance(answer, e.Send | e.Shared) and reader is not None:
             answer = reader(answer)  # asked of the worker now: no later update comes before it
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)

@@ -25,7 +25,7 @@ from bireme.runtime.scope import Cell, Scope
 from bireme.runtime.tables import Table
 from bireme.runtime.values import LoDTensor, SelectedRows
 
-from .events import Apply, Send
+from .events import Apply, Send, Shared
 from .fusion import Fusion
 from .settings import COUNTER, Settings
 from .tables import Tables
@@ -51,6 +51,7 @@ class Updates:
         self._kept: dict[int, tuple[Mapping[str, Value], Layout | None]] = {}
         self._cells: WeakKeyDictionary[Layout, list[Cell]] = WeakKeyDictionary()  # of gradients
         self._read: dict[tuple[str, ...], list[Cell]] = {}  # of what trainers ask for
+        self._together: tuple[Shared, list[bytes] | ProtocolError] | None = None
         self._zeros: dict[str, Value] = {}
         self._sizes: dict[tuple[str, ...], int] = {}
         self._fusion = Fusion(program, scope)
@@ -203,6 +204,20 @@ class Updates:
         values = {table: self.rows(table, ids) for table, ids in asked.items()}
         return encode(m.Values(version=send.version), values, take)
 
+    def together(self, shared: Shared) -> list[bytes]:
+        """The frame with what all trainers brought: for each name their arrays, in their order.
+
+        Raises:
+            ProtocolError: they do not bring the same.
+        """
+        if self._together is None or self._together[0] != shared:
+            brought = [self._kept.pop(ticket)[0] for ticket in shared.tickets]
+            self._together = shared, _stacked(brought)
+        frame = self._together[1]
+        if isinstance(frame, ProtocolError):
+            raise frame
+        return frame
+
     def rows(self, table: str, ids: Array) -> Array:
         """Rows of a table, in the order of `ids`."""
         name = self.tables.named(table)
@@ -244,3 +259,18 @@ class Updates:
                 known=known,
             )
         return value
+
+
+def _stacked(brought: Sequence[Mapping[str, Value]]) -> list[bytes] | ProtocolError:
+    """The frame with equally named arrays of all trainers; or why they cannot be put together."""
+    kinds = [
+        {name: (np.shape(value), str(np.asarray(value).dtype)) for name, value in values.items()}
+        for values in brought
+    ]
+    if any(kind != kinds[0] for kind in kinds):
+        return ProtocolError(
+            f"trainers share different arrays: {'; '.join(map(str, kinds))}",
+            hint="every trainer must call the same function with arrays of equal shapes",
+        )
+    stacks = {name: np.stack([each[name] for each in brought]) for name in brought[0]}
+    return encode(m.Values(version=0), stacks)

@@ -46,6 +46,11 @@ class Links:
                 link = self._links[trainer] = Link(trainer, self.dial, times(), leave_now)
             return link
 
+    @property
+    def trainers(self) -> list[int]:
+        """The trainers that have a link now."""
+        return sorted(self._links)
+
     def close(self, trainer: int, error: BaseException | None = None) -> None:
         """Complete one trainer, or give up because of an error."""
         with self._lock:

@@ -32,6 +32,7 @@ __all__ = ["PAUSE", "Peer"]
 SMALL = 64 << 10  # arrays below this size travel together
 FUSED = 512 << 10  # and leave when they amount to this
 PAUSE = 0.1
+SYNC = 0
 
 
 class Peer:
@@ -177,6 +178,10 @@ class Peer:
             small, self._small, self._small_size = self._small, {}, 0
             self._add(m.Push(**self._number()), small)
 
+    def rounds(self, strict: bool) -> bool:
+        """Whether a barrier belongs here."""
+        return self.mode == SYNC
+
     def barrier(self, step: int) -> None:
         """Close the round of this trainer."""
         self._step = step
@@ -204,6 +209,14 @@ class Peer:
         self._step = step
         self._settles, self._rows = False, True
         self._add(m.Lookup(**self._number(answer=True)), ids)
+        self._end()
+
+    def share(self, step: int, values: Mapping[str, Value]) -> None:
+        """Bring arrays that all trainers shall have; `result` brings those of all."""
+        self._step = step
+        self._flush()
+        self._settles, self._rows = False, False
+        self._add(m.Share(**self._number(answer=True)), values)
         self._end()
 
     def _number(self, answer: bool = False) -> dict[str, Any]:

@@ -20,6 +20,7 @@ __all__ = [
     "Pull",
     "Push",
     "Refused",
+    "Share",
     "Tensor",
     "Values",
     "Welcome",
@@ -74,6 +75,10 @@ class Pull(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
 
 class Lookup(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
     """Please send rows of tables; the payload holds the ids, keyed by table."""
+
+
+class Share(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
+    """Give every trainer what each of them brings; the payload is arrays by name."""
 
 
 class Hello(Message, frozen=True, array_like=True, tag=True, kw_only=True):
