@@ -11,21 +11,25 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from bireme.errors import BiremeError, ConfigError, DeadlineExceeded
+from bireme.errors import BiremeError, ConfigError, DeadlineExceeded, UnsupportedError
 from bireme.rpc import messages as m
 from bireme.rpc.codec import Value
 from bireme.rpc.liveness import Heart, Times
 from bireme.rpc.tally import tally
-from bireme.rpc.wire import Dial, Unreachable
+from bireme.rpc.wire import Dial, Foreign, Unreachable
 
 from .peer import PAUSE, Peer
 
 __all__ = ["Link"]
 
+if TYPE_CHECKING:
+    from .fluid_peer import FluidPeer
+
+    AnyPeer = Peer | FluidPeer
+
 Result = TypeVar("Result")
-SYNC = 0
 
 
 class Link:
@@ -44,7 +48,7 @@ class Link:
         self._times = times
         self._on_stuck = on_stuck
         self._incarnation = time.time_ns() ^ (os.getpid() << 40) & ((1 << 62) - 1)
-        self._peers: dict[str, Peer] = {}
+        self._peers: dict[str, AnyPeer] = {}
         self._hearts: list[Heart] = []
         self._readers = ThreadPoolExecutor(64, "exchange")
         self._lock = threading.Lock()
@@ -78,7 +82,7 @@ class Link:
             ConfigError: the program is synchronous, the server is not.
         """
         for peer in self._at(endpoints):
-            if peer.mode == SYNC:
+            if peer.rounds(strict):
                 peer.barrier(self.step)
             elif strict:
                 raise ConfigError(
@@ -122,10 +126,15 @@ class Link:
             )
         meeting = min(self._peers)
         (peer,) = self._at([meeting])
+        if not isinstance(peer, Peer):
+            raise UnsupportedError(
+                f"{peer.name} is Fluid's, which brings trainers nothing from each other",
+                hint="start the servers with bireme",
+            )
         peer.share(self.step, values)
         return self._results([peer])[meeting]
 
-    def _results(self, peers: list[Peer]) -> dict[str, dict[str, Value]]:
+    def _results(self, peers: "list[AnyPeer]") -> dict[str, dict[str, Value]]:
         """Read every server's answer as it comes; the first refusal wakes the others."""
         near = [p for p in peers if p.door is not None]
         far = [p for p in peers if p.door is None]
@@ -140,7 +149,7 @@ class Link:
         found.update({p.wire.endpoint: answer.result() for p, answer in reading})
         return found
 
-    def _arriving(self, peers: list[Peer]) -> Iterator[Peer]:
+    def _arriving(self, peers: "list[AnyPeer]") -> "Iterator[AnyPeer]":
         """These peers, each when it has something to be read."""
         waiting = {peer.door: peer for peer in peers}
         ready = select.poll()
@@ -166,7 +175,7 @@ class Link:
             raise (self._failure or error) from None
 
     # -- servers ---------------------------------------------------------------------------
-    def peer(self, endpoint: str) -> Peer:
+    def peer(self, endpoint: str) -> "AnyPeer":
         """The server at `endpoint`, greeted."""
         return self._at([endpoint])[0]
 
@@ -174,7 +183,7 @@ class Link:
         """Make sure that these servers know this trainer."""
         self._at(endpoints)
 
-    def _at(self, endpoints: Iterable[str]) -> list[Peer]:
+    def _at(self, endpoints: Iterable[str]) -> "list[AnyPeer]":
         self._check()
         found = []
         for endpoint in endpoints:
@@ -183,14 +192,27 @@ class Link:
             found.append(self._peers[endpoint])
         return found
 
-    def _meet(self, endpoint: str) -> Peer:
+    def _meet(self, endpoint: str) -> "AnyPeer":
         wire = self._dial(endpoint)
         peer = Peer(wire, self.trainer, self._incarnation, self._times, lambda: self._failure)
-        peer.greet()
+        try:
+            peer.greet()
+        except Foreign:
+            wire.close()
+            return self._meet_fluid(endpoint)
         heart = Heart(wire, self._beat, self.fail, self._times)
         heart.start()
         self._hearts.append(heart)
         return peer
+
+    def _meet_fluid(self, endpoint: str) -> "AnyPeer":
+        """A server that does not know our protocol is taken for one of Fluid's."""
+        from bireme.rpc.fluid_client import FluidWire
+
+        from .fluid_peer import FluidPeer
+
+        wire = FluidWire(endpoint)
+        return FluidPeer(wire, self.trainer, self._times, lambda: self._failure)
 
     def _beat(self) -> m.Heartbeat:
         return m.Heartbeat(trainer=self.trainer, incarnation=self._incarnation, step=self.step)
@@ -256,7 +278,7 @@ class Link:
         hear.
         """
 
-        def tell(peer: Peer) -> None:
+        def tell(peer: "AnyPeer") -> None:
             until = time.monotonic() + patience
             while not self._told(peer, message) and time.monotonic() < until:
                 time.sleep(PAUSE)
@@ -268,7 +290,7 @@ class Link:
         for thread in threads:
             thread.join(self._times.silence + patience)
 
-    def _told(self, peer: Peer, message: m.Message) -> bool:
+    def _told(self, peer: "AnyPeer", message: m.Message) -> bool:
         try:
             peer.say(message, timeout=max(0.5, self._times.silence / 4))
         except (Unreachable, DeadlineExceeded):
@@ -283,7 +305,7 @@ class Link:
             heart.stop()
 
 
-def _late(peers: list[Peer]) -> None:
+def _late(peers: "list[AnyPeer]") -> None:
     raise DeadlineExceeded(f"{peers[0].name} did not answer in time", peer=peers[0].name)
 
 

@@ -33,6 +33,7 @@ SMALL = 64 << 10  # arrays below this size travel together
 FUSED = 512 << 10  # and leave when they amount to this
 PAUSE = 0.1
 SYNC = 0
+SYNC = 0
 
 
 class Peer:
@@ -177,6 +178,10 @@ class Peer:
             tally.sent += self._small_size
             small, self._small, self._small_size = self._small, {}, 0
             self._add(m.Push(**self._number()), small)
+
+    def rounds(self, strict: bool) -> bool:
+        """Whether a barrier belongs here."""
+        return self.mode == SYNC
 
     def rounds(self, strict: bool) -> bool:
         """Whether a barrier belongs here."""

@@ -15,7 +15,7 @@ from bireme.errors import DeadlineExceeded
 from .codec import pack, unpack
 from .options import channel_options
 from .server import BRIEF, CALL, EXCHANGE
-from .wire import Unreachable
+from .wire import Foreign, Unreachable
 
 __all__ = ["GrpcWire"]
 
@@ -24,6 +24,10 @@ def _translated(error: Any, endpoint: str) -> Exception:
     if isinstance(error, grpc.FutureCancelledError):
         return Unreachable(f"server {endpoint}: cancelled", peer=f"server {endpoint}")
     code, detail = error.code(), error.details()
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return Foreign(
+            f"server {endpoint} does not speak bireme's protocol", peer=f"server {endpoint}"
+        )
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceeded(
             f"server {endpoint} did not answer in time", peer=f"server {endpoint}"

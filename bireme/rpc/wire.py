@@ -10,13 +10,17 @@ from typing import Protocol
 
 from bireme.errors import PeerError
 
-__all__ = ["Dial", "Exchange", "Service", "Unreachable", "Wire"]
+__all__ = ["Dial", "Exchange", "Foreign", "Service", "Unreachable", "Wire"]
 
 
 class Unreachable(PeerError):
     """The peer did not answer: not connected, connection lost, or cancelled. The call may or may
     not have arrived.
     """
+
+
+class Foreign(PeerError):
+    """The peer answers, and does not speak this protocol."""
 
 
 class Exchange(Protocol):

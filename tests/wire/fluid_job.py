@@ -31,10 +31,12 @@ def model():
         table.name = "table"
         parts.append(fluid.layers.embedding(ids, size=[40, 4], is_sparse=True, param_attr=table))
     hidden = fluid.layers.concat(parts, axis=1) if len(parts) > 1 else x
-    hidden = fluid.layers.fc(hidden, size=3, act="tanh", param_attr=constant(0.1))
-    guess = fluid.layers.fc(hidden, size=1, param_attr=constant(0.2))
+    wide = "wide" in mode  # a weight that is cut into slices
+    size, last = (4000, 1e-4) if wide else (3, 0.2)
+    hidden = fluid.layers.fc(hidden, size=size, act="tanh", param_attr=constant(0.1))
+    guess = fluid.layers.fc(hidden, size=1, param_attr=constant(last))
     loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
-    rate = 0.05
+    rate = 0.001 if wide else 0.05
     if "decay" in mode:
         rate = fluid.layers.exponential_decay(0.05, 3, 0.5)
     optimizer = (
