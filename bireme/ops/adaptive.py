@@ -215,14 +215,15 @@ def ftrl(
     """
     arrays = (Param, SquaredAccumulator, LinearAccumulator)
     results = targets(xp, out, *arrays)
+    rate = xp.maximum(LearningRate, 1e-30)  # a rate of 0 keeps the parameter, as its limit does
     for p, n, z, g, q, n2, z2 in tiles(xp, *arrays, Grad.reshape(Param.shape), *results):
         old = _root(xp, n, lr_power)
         xp.add(n, g * g, out=n2)
         root = _root(xp, n2, lr_power)
-        xp.add(z, g - (root - old) / LearningRate * p, out=z2)
-        scale = root / LearningRate + 2 * l2
-        bounded = xp.clip(z2, -l1, l1) - z2
-        q[...] = bounded / scale
+        xp.add(z, g - (root - old) / rate * p, out=z2)
+        scale = root / rate + 2 * l2
+        led = xp.abs(z2) > l1  # the others rest at zero, whatever their scale
+        q[...] = xp.where(led, xp.clip(z2, -l1, l1) - z2, 0) / xp.where(led, scale, 1)
     return results
 
 

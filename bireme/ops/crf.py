@@ -133,6 +133,7 @@ def linear_chain_crf(
     at = _last_steps(xp, batch.mask)
     total = _logsumexp(xp, alpha[at] + Transition[1], 1)
     loss = total - _path_score(xp, batch, _tags(xp, batch, Label), Transition)
+    loss = xp.where(batch.mask[:, :1].any(axis=1), loss, 0)  # an empty sequence is certain
     top = Emission.max(axis=-1, keepdims=True) if Emission.size else Emission
     return (
         loss.reshape(-1, 1).astype(Emission.dtype),

@@ -173,6 +173,12 @@ def _reorder_gradient(operator: Operator, block: Block) -> list[OpSpec]:
 @op("reorder_lod_tensor_by_rank", infer=_like_x, grad=_reorder_gradient)
 def reorder_lod_tensor_by_rank(xp: Array, X: Array, X_lod: Any, RankTable: RankTable) -> WithLoD:
     """Sequences (rows, where there is no LoD) in the order of the table."""
+    count = len(X_lod[0]) - 1 if X_lod else len(X)
+    if count != len(RankTable.order):
+        raise InvalidArgument(
+            f"X has {count} sequences (or rows), the table that orders them {len(RankTable.order)}",
+            hint="feed one row or sequence for each sequence of the first step input",
+        )
     return WithLoD(*_reordered(xp, X, X_lod, RankTable.order))
 
 

@@ -15,7 +15,7 @@ from bireme.runtime.values import SelectedRows
 from . import elementwise, fill, reduce, unary  # noqa: F401  rows that get a sparse form here
 from .shapes import same_as
 from .table import GradOp, Infer, op, selected_rows
-from .tiles import merge_rows, unique_rows
+from .tiles import merge_rows, merged, unique_rows
 
 _TABLE = GradOp(uses=("W", "Ids"), wrt=("W",))
 
@@ -126,14 +126,14 @@ def scale_rows(
 def clip_rows(
     xp: Any, X: SelectedRows, Min: Array, Max: Array, min: float, max: float
 ) -> SelectedRows:
-    rows, value = unique_rows(xp, X)
-    return SelectedRows(rows, unary.clip(xp, value, Min, Max, min, max), X.height)
+    grad = merged(xp, X)
+    return SelectedRows(grad.rows, unary.clip(xp, grad.value, Min, Max, min, max), X.height)
 
 
 @selected_rows("clip_by_norm", "X")
 def clip_by_norm_rows(xp: Any, X: SelectedRows, max_norm: float) -> SelectedRows:
-    rows, value = unique_rows(xp, X)
-    return SelectedRows(rows, reduce.clip_by_norm(xp, value, max_norm), X.height)
+    grad = merged(xp, X)
+    return SelectedRows(grad.rows, reduce.clip_by_norm(xp, grad.value, max_norm), X.height)
 
 
 @selected_rows("elementwise_mul", "X")

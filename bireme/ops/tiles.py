@@ -114,6 +114,12 @@ def unique_rows(xp: Any, grad: SelectedRows) -> tuple[Array, Array]:
     return merge_rows(xp, grad.rows, grad.value)
 
 
+def merged(xp: Any, grad: SelectedRows) -> SelectedRows:
+    """Each row once, as Fluid merges: rising where rows repeat, else in the order of the batch."""
+    rows, value = unique_rows(xp, grad)
+    return grad if len(rows) == len(grad.rows) else SelectedRows(rows, value, grad.height)
+
+
 def dense(xp: Any, grad: SelectedRows, like: Array) -> Array:
     """Selected rows as a whole array; rows that are not selected are zero."""
     whole = xp.zeros(like.shape, dtype=grad.value.dtype)

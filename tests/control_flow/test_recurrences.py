@@ -13,7 +13,7 @@ import pytest
 
 import bireme as fluid
 from bireme import layers
-from bireme.errors import InvalidArgument
+from bireme.errors import BiremeError, InvalidArgument
 
 from .slopes import Trial, lod, wave
 
@@ -92,6 +92,12 @@ def _dynamic(order: bool = False) -> Any:
 def test_a_dynamic_rnn_has_gradients(order: bool) -> None:
     feed = {"x": lod(wave(6, 4), [2, 3, 1]), "y": wave(3, 3)}
     Trial(lambda: _dynamic(order), feed).check()
+
+
+def test_a_dynamic_rnn_refuses_more_rows_than_sequences() -> None:
+    trial = Trial(_dynamic, {"x": lod(wave(6, 4), [2, 3, 1]), "y": wave(5, 3)})
+    with pytest.raises(BiremeError, match=r"X has 5 sequences .* orders them 3"):
+        trial.run(trial.loss.name)
 
 
 def test_a_dynamic_rnn_agrees_with_a_loop_over_its_sequences() -> None:

@@ -56,6 +56,9 @@ def _listed() -> Iterator[tuple[str, Any, Callable[..., Any], Kind]]:
     yield "sparse_clip_l1", words, lazy, ""
     frozen = z.opt("Adam", reg=("l1", 0.01), sched=z.SCHEDS["noam"])
     yield "frozen", z.frozen_and_lr, frozen, "frozen_and_lr"
+    yield "frozen_ftrl", z.frozen_and_lr, z.OPTS["ftrl"], "frozen_and_lr"
+    steep = z.opt("Momentum", lr=0.1, momentum=0.9, clip=("norm", 0.05))
+    yield "sparse_clip_momentum", words, steep, "word2vec"
     yield "initializers", z.init_mix, z.OPTS["adam"], ""
     yield "two_optimizers", z.two_losses, z.opt_two, ""
     yield "two_losses", z.two_losses, z.OPTS["adam"], ""

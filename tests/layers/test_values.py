@@ -1,0 +1,123 @@
+"""Every layer computes what Fluid 1.8.5 was recorded to compute: results, where their sequences
+end, and gradients by what was fed and by every parameter.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bireme
+from tests.control_flow.uses import USES as FLOW
+from tests.support import oracle
+
+from .record_values import RANGES, record
+from .uses import USES as LAYERS
+from .uses_vision import USES as VISION
+
+TABLES = {"layers": LAYERS, "flow": FLOW, "vision": VISION}
+
+# where bireme differs on purpose, and why
+DIFFERENT = {
+    "layers/create_tensor": "the original fetches a variable that nobody wrote",
+    "layers/cross_entropy": "the original takes logarithms of negative numbers",
+    "layers/cross_entropy_ignore": "as above",
+    "layers/cross_entropy_soft": "as above",
+    "layers/dropout_test": "the original cannot differentiate dropout when testing",
+    "layers/getitem_neg": "the original fails on an ellipsis",
+    "layers/getitem_step": "the original refuses steps",
+    "layers/has_inf": "the original returns other than its program declares",
+    "layers/has_nan": "as above",
+    "layers/increment": "the original wants a single element",
+    "layers/meshgrid": "the original reads a gradient that nobody wrote, and dies",
+    "layers/pad": "the original leaves parts of the gradient unwritten",
+    "layers/scatter": "the original gives rows a gradient that were overwritten",
+    "layers/scatter_add": "as above",
+    "layers/split_sections": "the original dies where only one part is used",
+    "layers/swish": "the original ignores beta",
+    "flow/ctc": "the original gives labels that cannot fit a loss of zero",
+    "flow/gather_tree": "the original reads beyond the beams",
+    "flow/lstm_cell_too": "the original drops what flows into the cell",
+    "flow/while_loop": "the original knows the gradient of the last step only",
+    "vision/batch_norm_test": "the original cannot differentiate batch_norm when testing",
+    "vision/group_norm": "without a scale the original forgets the mean in the gradient",
+    "vision/group_norm_last": "as above",
+    "vision/group_norm_relu": "as above",
+}
+
+# both draw their own numbers, so only programs can be compared
+DRAWN = """layers/dropout layers/dropout_up layers/nce layers/nce_custom layers/nce_log
+    layers/randint layers/randint_low layers/randperm layers/sampled_softmax layers/sampling_id
+    layers/uniform_random_batch_size_like flow/attention_of_heads flow/conv_group""".split()
+
+
+@cache
+def _recorded(table: str) -> dict[str, Any]:
+    path = oracle.GOLDEN.parent / f"values_{table}.json.gz"
+    found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return found
+
+
+def _difference(theirs: dict[str, Any], ours: dict[str, Any], lod: bool) -> str:
+    for part in ("dtype", "shape", *(["lod"] if lod else [])):
+        if theirs[part] != ours[part]:
+            return f"{part} {theirs[part]} / {ours[part]}"
+    pair = np.array(theirs["data"], float), np.array(ours["data"], float)
+    close = np.isclose(*pair, rtol=2e-4, atol=2e-5, equal_nan=True)
+    if close.all():
+        return ""
+    at = int(np.argmin(close))
+    return f"element {at} of {close.size}: {pair[0][at]} / {pair[1][at]}"
+
+
+def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
+    if "error" in theirs or "error" in ours:
+        if theirs.get("error") is None or ours.get("error") is None:
+            yield f"refused: {theirs.get('error')} / {ours.get('error')}"
+        return
+    for index, pair in enumerate(zip(theirs["values"], ours["values"], strict=True)):
+        if problem := _difference(*pair, lod=True):
+            yield f"result {index}: {problem}"
+    if theirs["gradients"] is None:  # rows, which cannot be fetched there
+        return
+    if theirs["gradients"].keys() != ours["gradients"].keys():
+        yield f"gradients: {list(theirs['gradients'])} / {list(ours['gradients'])}"
+        return
+    for name, slope in theirs["gradients"].items():
+        if problem := _difference(slope, ours["gradients"][name], lod=False):
+            yield f"gradient of {name}: {problem}"
+
+
+def _found(key: str) -> list[str]:
+    table, _, name = key.partition("/")
+    found = []
+    for kind in RANGES:
+        with np.errstate(all="ignore"):  # roots and logarithms of the whole line
+            ours = record(bireme, oracle.tool("dump"), TABLES[table][name], kind)
+        theirs = _recorded(table)[name][kind]
+        found += [f"{kind}: {p}" for p in _differences(theirs, json.loads(json.dumps(ours)))]
+    return found
+
+
+KEYS = [f"{table}/{name}" for table, uses in TABLES.items() for name in uses]
+COMPARED = [key for key in KEYS if key not in DIFFERENT and key not in DRAWN]
+
+
+@pytest.mark.parametrize("key", COMPARED)
+def test_a_layer_computes_the_recorded_values(key: str) -> None:
+    assert _found(key) == []
+
+
+@pytest.mark.parametrize("key", DIFFERENT)
+def test_a_difference_is_still_one(key: str) -> None:
+    assert _found(key) != []
+
+
+def test_every_use_was_recorded() -> None:
+    assert {table: list(_recorded(table)) for table in TABLES} == {
+        table: sorted(uses) for table, uses in TABLES.items()
+    }
