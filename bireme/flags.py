@@ -44,6 +44,11 @@ class Setting:
 
 _KEPT = "accepted for old scripts; no effect here"
 
+_TO_FLUID = (
+    "from a trainer to a Fluid server, and written into listen_and_serv; our own servers take any "
+    "number, for calls hold no thread there"
+)
+
 TABLE: tuple[Flag, ...] = (
     # bireme's own
     Flag("place", "cpu", "device of examples and of Executor() without a place: cpu or gpu"),
@@ -55,18 +60,17 @@ TABLE: tuple[Flag, ...] = (
     Flag("admin_host", "127.0.0.1", "address of the admin port; whoever reaches it may read it"),
     # calls between processes
     Flag("rpc_deadline", 180000, "milliseconds that one call may take, waiting included"),
-    Flag("rpc_retry_times", 3, "how often a call is repeated after a lost connection"),
     Flag(
-        "rpc_send_thread_num", 12, "written into listen_and_serv; waiting calls hold no thread here"
+        "rpc_retry_times",
+        3,
+        "how often a call to a Fluid server is repeated after a lost connection; between our own "
+        "processes calls have numbers and are repeated until FLAGS_heartbeat_seconds say lost",
     ),
-    Flag(
-        "rpc_get_thread_num", 12, "written into listen_and_serv; waiting calls hold no thread here"
-    ),
-    Flag(
-        "rpc_prefetch_thread_num", 12, "written into listen_and_serv; lookups hold no thread here"
-    ),
+    Flag("rpc_send_thread_num", 12, f"pushes under way at once {_TO_FLUID}"),
+    Flag("rpc_get_thread_num", 12, f"pulls under way at once {_TO_FLUID}"),
+    Flag("rpc_prefetch_thread_num", 12, f"look-ups under way at once {_TO_FLUID}"),
     Flag("rpc_shared_memory", True, "payloads between processes of one host bypass the socket"),
-    Flag("rpc_retry_bind_port", 3, "how often a server tries to take its port"),
+    Flag("rpc_retry_bind_port", 3, "no effect here: a port that is taken is an error at once"),
     Flag("rpc_disable_reuse_port", False, "a server never shares its port, whatever this says"),
     Flag("worker_update_interval_secs", 900, "non-sync servers: silence allowed to one trainer"),
     Flag("rpc_server_profile_path", "./profile_ps", _KEPT),
