@@ -107,13 +107,21 @@ class Survey:
     def remote(self) -> frozenset[str]:
         """Tables whose rows are fetched by id: nothing but look-ups reads them on the trainer."""
         asked = {x.table for x in self.lookups if x.op.attrs.get("remote_prefetch")}
-        return frozenset((asked & self.by_param.keys()) - self._read_otherwise)
+        mine = self.by_param.keys() - set(self.tables)
+        return frozenset((asked & mine) - self._read_otherwise)
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """Distributed tables: rows live on the server that their id names, and nowhere else."""
-        found = dict.fromkeys(x.table for x in self.lookups if x.op.attrs.get("is_distributed"))
+        """Distributed tables: rows live on the server that their id names, and nowhere else. A
+        table that grows has no ranges of rows, so it is one.
+        """
+        found = dict.fromkeys(x.table for x in self.lookups if self._is_by_id(x))
         return tuple(name for name in found if name in self.by_param)
+
+    def _is_by_id(self, lookup: Lookup) -> bool:
+        update = self.by_param.get(lookup.table)
+        grows = update is not None and update.param.shape[:1] == (-1,)
+        return bool(lookup.op.attrs.get("is_distributed")) or grows
 
     @cached_property
     def _read_otherwise(self) -> frozenset[str]:

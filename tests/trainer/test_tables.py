@@ -8,6 +8,7 @@ import pytest
 
 import bireme as fluid
 from bireme.errors import InvalidArgument, UnsupportedError
+from bireme.trainer.communicator import ASYNC, HALF_ASYNC, SYNC, Communicator
 from tests.support.job import Build, Job, Trainer
 
 STEPS, BATCH = 8, 16
@@ -107,6 +108,12 @@ def test_any_number_of_servers_gives_the_same_rows(servers: int, rows: int) -> N
     assert sorted(ids) == sorted(trained - {0})
 
 
+def test_a_table_that_grows_goes_by_id_without_being_told_so() -> None:
+    found, _ = Job(model([-1, 4], distributed=False)).run(train)
+    told, _ = Job(model([-1, 4])).run(train)
+    assert found == told
+
+
 def test_values_given_by_hand_are_dealt_out_by_id() -> None:
     values = fluid.initializer.NumpyArrayInitializer(
         np.arange(160, dtype="float32").reshape(40, 4) / 100
@@ -156,6 +163,48 @@ def test_one_asynchronous_trainer_learns_as_alone(config: dict[str, Any]) -> Non
 
 def test_asynchronous_trainers_share_their_rows() -> None:
     _, servers = Job(model([-1, 4]), sync=False).run(train)
+    ids = np.concatenate([t.read().ids for s in servers for t in s.updates.tables])
+    trained = {i for step in range(STEPS) for i in feed(step)["ids"].reshape(-1)}
+    assert sorted(ids) == sorted(trained - {0})
+
+
+# -- beside a communicator ---------------------------------------------------------------------
+SPLIT = {"runtime_split_send_recv": True}
+HALF = {**SPLIT, "half_async": True}
+
+
+def beside(mode: int, **given: Any) -> Callable[[Trainer], list[float]]:
+    """Train while a communicator sends and receives."""
+
+    def body(trainer: Trainer) -> list[float]:
+        communicator = Communicator(trainer.main, mode, **given)
+        with fluid.scope_guard(trainer.scope):
+            communicator.start()
+            mine = None if mode == HALF_ASYNC else trainer.number
+            losses = [trainer.step(feed(i, mine)) for i in range(STEPS)]
+            communicator.stop()
+        return losses
+
+    return body
+
+
+def test_sync_by_communicator_is_sync() -> None:
+    config = {**HALF, "completely_not_async": True}
+    found, _ = Job(model([-1, 4]), sync=False, config=config).run(beside(SYNC))
+    plain, _ = Job(model([-1, 4])).run(train)
+    assert found == plain
+
+
+def test_half_async_with_one_trainer_learns_as_alone() -> None:
+    job = Job(model([-1, 4], second=True), trainers=1, sync=False, config=HALF)
+    (found,), _ = job.run(beside(HALF_ASYNC))
+    np.testing.assert_allclose(found, train_alone(model([40, 4], second=True)), rtol=1e-5)
+
+
+def test_async_queues_gradients_of_tables() -> None:
+    settings = {"communicator_max_merge_var_num": 2, "communicator_send_queue_size": 4}
+    job = Job(model([-1, 4]), sync=False, config=SPLIT)
+    _, servers = job.run(beside(ASYNC, envs=settings))
     ids = np.concatenate([t.read().ids for s in servers for t in s.updates.tables])
     trained = {i for step in range(STEPS) for i in feed(step)["ids"].reshape(-1)}
     assert sorted(ids) == sorted(trained - {0})
