@@ -21,6 +21,7 @@ from bireme.runtime.scope import Scope
 from bireme.runtime.values import LoDTensor, SelectedRows
 
 from . import routes as r
+from .grown import Grown, ids_of, within
 from .link import Link
 from .queues import Address
 
@@ -38,6 +39,11 @@ class Tracked:
     parts: tuple[r.Part, ...]
     sparse: bool
 
+    @property
+    def grows(self) -> bool:
+        """Whether rows come into being on trainers and servers alike, by their ids."""
+        return bool(self.parts and self.parts[0].every)
+
 
 def tracked(vars_info: Mapping[str, Mapping[str, Sequence[str]]]) -> tuple[Tracked, ...]:
     """The transpiler's `vars_info`, read."""
@@ -46,9 +52,11 @@ def tracked(vars_info: Mapping[str, Mapping[str, Sequence[str]]]) -> tuple[Track
 
 def _tracked(name: str, info: Mapping[str, Sequence[str]]) -> Tracked:
     begin, parts = 0, []
-    for slice_, rows, endpoint in zip(
-        info["var_names"], info["sections"], info["epmap"], strict=True
-    ):
+    homes = list(zip(info["var_names"], info["sections"], info["epmap"], strict=True))
+    if homes and int(homes[0][1]) < 0:  # a table that grows: every row where its id says
+        by_id = (r.Part(name, e, at, k, None, len(homes)) for k, (at, _, e) in enumerate(homes))
+        return Tracked(name, tuple(by_id), True)
+    for slice_, rows, endpoint in homes:
         parts.append(r.Part(name, endpoint, slice_, begin, begin + int(rows)))
         begin += int(rows)
     return Tracked(name, tuple(parts), str(info["is_sparse"][0]) == "True")
@@ -63,6 +71,8 @@ class Geo:
         self._trainers = np.float32(trainers)
         self._every = max(1, every)
         self._seen: dict[str, Array] = {}
+        self._grown: dict[str, Grown] = {}
+        self._growing = frozenset(v.name for v in variables if v.grows)
         self._rows: dict[str, list[Array]] = {}
         self._moving: dict[str, Array] = {}  # rows touched at any time: momentum moves them on
         self._steps = 0
@@ -97,7 +107,8 @@ class Geo:
         for table, given in ids.items():
             rows = [_flat(each) for each in given]
             self._rows.setdefault(table, []).extend(rows)
-            self._mask(table)[np.concatenate(rows)] = True
+            if table not in self._growing:
+                self._mask(table)[np.concatenate(rows)] = True
         self._steps += 1
         if self._steps % self._every == 0:
             self._exchange(link, env.get, env.set)
@@ -116,11 +127,16 @@ class Geo:
             (scope.find_var(name) or scope.var(name)).put(value)
 
         if self._seen:
-            self._rows = {
-                v.name: [np.flatnonzero(self._mask(v.name))] for v in self._variables if v.sparse
-            }
-            self._push_all(link, get)
+            self._rows = {v.name: [self._moved(v, get)] for v in self._variables if v.sparse}
+            rows = self._push_all(link, get)
+            self._adopt_grown(link, rows, get)
         self._adopt_all(link, put)
+
+    def _moved(self, var: Tracked, get: Get) -> Array:
+        """The rows of a table that may have moved since the servers were told."""
+        if var.grows:
+            return ids_of(var.parts[0], get(var.name))
+        return np.flatnonzero(self._mask(var.name))
 
     def _mask(self, table: str) -> Array:
         if table not in self._moving:
@@ -135,7 +151,7 @@ class Geo:
         for var in self._variables:
             for part in var.parts:
                 if var.sparse:
-                    mine = _within(rows[var.name], part)
+                    mine = within(rows[var.name], part)
                     if mine.size:
                         wanted.setdefault(part.endpoint, {})[part.name] = mine
                 else:
@@ -143,7 +159,9 @@ class Geo:
         found = link.exchange({endpoint: tuple(names) for endpoint, names in asked.items()})
         fresh = link.look_up(wanted) if wanted else {}
         for var in self._variables:
-            if var.sparse:
+            if var.grows:
+                self._grown[var.name].adopt(rows[var.name], fresh, get(var.name))
+            elif var.sparse:
                 self._adopt_rows(var, rows[var.name], fresh, get, put)
             else:
                 self._adopt(var, found, put)
@@ -153,6 +171,11 @@ class Geo:
         rows = {v.name: self._touched_rows(v.name) for v in self._variables if v.sparse}
         self._rows.clear()
         for var in self._variables:
+            if var.grows:
+                held = get(var.name)
+                grown = self._grown.setdefault(var.name, Grown(var.parts, held))
+                grown.push(link, rows[var.name], held, self._trainers)
+                continue
             local, seen = np.asarray(to_host(get(var.name))), self._seen[var.name]
             if var.sparse:
                 self._push_rows(link, var, rows[var.name], local, seen)
@@ -164,7 +187,7 @@ class Geo:
 
     def _push_rows(self, link: Link, var: Tracked, rows: Array, local: Array, seen: Array) -> None:
         for part in var.parts:
-            mine = _within(rows, part)
+            mine = within(rows, part)
             moved = (local[mine + part.begin] - seen[mine + part.begin]) / self._trainers
             some = moved.any(axis=1)
             mine, moved = mine[some], moved[some]
@@ -177,13 +200,26 @@ class Geo:
         return np.unique(np.concatenate(given)) if given else np.empty(0, np.int64)
 
     # -- taking over what the servers hold -------------------------------------------------
+    def _adopt_grown(self, link: Link, rows: Mapping[str, Array], get: Get) -> None:
+        """Rows of tables that grow, once all pushes have taken effect."""
+        grown = [v for v in self._variables if v.grows]
+        wanted: dict[str, dict[str, Value]] = {}
+        for part in (part for var in grown for part in var.parts):
+            mine = within(rows[part.variable], part)
+            if mine.size:
+                wanted.setdefault(part.endpoint, {})[part.name] = mine
+        link.exchange({})
+        fresh = link.look_up(wanted) if wanted else {}
+        for var in grown:
+            self._grown[var.name].adopt(rows[var.name], fresh, get(var.name))
+
     def _adopt_all(self, link: Link, put: Put) -> None:
         asked: dict[str, list[str]] = {}
-        for var in self._variables:
-            for part in var.parts:
-                asked.setdefault(part.endpoint, []).append(part.name)
+        arrays = [v for v in self._variables if not v.grows]  # rows that grow begin by themselves
+        for part in (part for var in arrays for part in var.parts):
+            asked.setdefault(part.endpoint, []).append(part.name)
         found = link.exchange({endpoint: tuple(names) for endpoint, names in asked.items()})
-        for var in self._variables:
+        for var in arrays:
             self._adopt(var, found, put)
 
     def _adopt(self, var: Tracked, found: Mapping[str, Mapping[str, Any]], put: Put) -> None:
@@ -199,18 +235,13 @@ class Geo:
         parts = [
             np.asarray(fresh[part.endpoint][part.name])
             for part in var.parts
-            if _within(rows, part).size
+            if within(rows, part).size
         ]
         values = np.concatenate(parts)
         self._seen[var.name][rows] = values
         local = np.array(to_host(get(var.name)))
         local[rows] = values
         put(var.name, local)
-
-
-def _within(rows: Array, part: r.Part) -> Array:
-    """The rows that lie in a slice, counted from its beginning."""
-    return rows[(rows >= part.begin) & (rows < (part.end or 0))] - part.begin
 
 
 def _flat(ids: Any) -> Array:

@@ -10,7 +10,7 @@ from bireme.ir import Block, Program, Variable, VarType
 from .build import declare, declare_control, make
 from .config import DistributedMode, DistributeTranspilerConfig, ServerRuntimeConfig
 from .names import control_names
-from .plan import Cluster, Modes, Placement, Plan, Shard, plan_with
+from .plan import Cluster, Modes, Placement, Plan, Shard, Table, plan_with
 from .survey import Survey
 from .to_server import Service, check_endpoint, serve
 from .to_startup import receive
@@ -21,15 +21,33 @@ def geo_plan(survey: Survey, config: DistributeTranspilerConfig, cluster: Cluste
     """Every parameter is cut; nobody waits for anybody.
 
     Raises:
-        UnsupportedError: a distributed table, which no trainer could hold.
+        UnsupportedError: a table whose first rows trainers and servers could not agree on.
     """
-    if survey.tables:
-        raise UnsupportedError(
-            f"trainers of geo-SGD hold all parameters; {survey.tables[0]!r} is a distributed table",
-            where="GeoSgdTranspiler.transpile",
-            hint="use embedding(is_sparse=True) without is_distributed, or another mode",
-        )
+    for name in survey.tables:
+        _check_table(survey, name)
     return plan_with(survey, config, cluster, Modes(False, DistributedMode.GEO), slicing=True)
+
+
+def _check_table(survey: Survey, name: str) -> None:
+    """A row of a table begins on trainers and servers by itself, so all must draw the same."""
+    param, ops = survey.by_param[name].param, survey.startup.global_block().ops
+    where = "GeoSgdTranspiler.transpile"
+    if param.shape[0] != -1:
+        raise UnsupportedError(
+            f"trainers of geo-SGD hold tables; {name!r} is declared with {param.shape[0]} rows "
+            "and is_distributed=True",
+            where=where,
+            hint="declare it with size=[-1, width], or without is_distributed",
+        )
+    seeded = survey.startup.random_seed or all(
+        ops[i].attrs.get("seed", 1) for i in survey.initialisers.get(name, ())
+    )
+    if not seeded:
+        raise UnsupportedError(
+            f"trainers and servers must begin the rows of table {name!r} alike",
+            where=where,
+            hint="set random_seed of both programs, or a seed in its initializer",
+        )
 
 
 def delta(name: str) -> str:
@@ -60,6 +78,8 @@ def geo_trainer(survey: Survey, plan: Plan) -> Program:
             for shard in placement.shards:
                 _declare_delta(block, block.var(shard.name), shard.param in sparse)
         _declare_delta(block, block.var(placement.param), placement.param in sparse)
+    for table in plan.tables:
+        _declare_delta(block, block.var(table.param), True)
     for lookup in survey.lookups:
         if lookup.table in sparse:
             local = lookup.op.with_attrs(remote_prefetch=False)
@@ -123,6 +143,14 @@ def geo_server(
     service = Service()
     for shard in plan.owned(endpoint):
         _add_moved(program, survey, shard, service)
+    for table in plan.tables:
+        _add_rows(program, survey, table, service)
+    if plan.tables:
+        service.extra |= {
+            "pserver_id": plan.cluster.endpoints.index(endpoint),
+            "bireme.tables": [table.param for table in plan.tables],
+            "bireme.servers": len(plan.cluster.endpoints),
+        }
     if not service.blocks:
         service.blocks.append(program.add_block(0).idx)
     threads = threads or ServerRuntimeConfig.from_flags()
@@ -143,10 +171,37 @@ def _add_moved(program: Program, survey: Survey, shard: Shard, service: Service)
     service.sparse += [f"{moved}:{shard.name}"] if sparse else []
 
 
+def _add_rows(program: Program, survey: Survey, table: Table, service: Service) -> None:
+    """The block that adds to rows of a table how far a trainer has moved them: a step of -1."""
+    home, param = program.global_block(), survey.by_param[table.param].param
+    var = declare(home, param, persistable=True)
+    var.type = VarType.SELECTED_ROWS
+    moved = _declare_delta(home, var, True)
+    block = program.add_block(0)
+    rate = f"{table.param}.step"
+    block.create_var(name=rate, dtype=param.dtype, shape=(1,))
+    attrs = {"shape": (1,), "dtype": int(table.dtype), "value": -1.0}
+    block.append(make("fill_constant", {}, {"Out": [rate]}, attrs))
+    inputs = {"Param": [var.name], "Grad": [moved], "LearningRate": [rate]}
+    block.append(make("sgd", inputs, {"ParamOut": [var.name]}))
+    service.blocks.append(block.idx)
+    service.grads.append(f"{moved}:{block.idx}")
+    service.sparse.append(f"{moved}:{var.name}")
+
+
 def vars_info(survey: Survey, plan: Plan) -> dict[str, dict[str, list[str]]]:
     """What the communicator must know of each parameter, in Fluid's words."""
     sparse = sparse_tables(survey)
-    return {p.param: _info(p, p.param in sparse) for p in plan.placements}
+    found = {p.param: _info(p, p.param in sparse) for p in plan.placements}
+    endpoints = list(plan.cluster.endpoints)
+    for table in plan.tables:  # every row where its id says
+        found[table.param] = {
+            "var_names": [table.param] * len(endpoints),
+            "sections": ["-1"] * len(endpoints),
+            "epmap": endpoints,
+            "is_sparse": ["True"],
+        }
+    return found
 
 
 def _info(placement: Placement, sparse: bool) -> dict[str, list[str]]:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.trainer.communicator import GEO, Communicator
+from bireme.transpiler import GeoSgdTranspiler
 from tests.support.clicks import FIELDS, IDS, SAMPLE, clicks
 from tests.support.job import Build, Job, Trainer
 
@@ -88,3 +90,24 @@ def test_async_learns() -> None:
     found, _ = Job(model(-1), sync=False).run(train)
     epochs = np.mean(found, axis=0).reshape(EPOCHS, -1).mean(axis=1)
     assert epochs[-1] < 0.8 * epochs[0]
+
+
+def test_geo_learns() -> None:
+    job = Job(model(-1), sync=False, door=GeoSgdTranspiler)
+    transpiler, *_ = job.transpiled()
+    words = {"push_vars": transpiler.vars_info, "trainers": 2, "push_nums": 3}
+
+    def body(trainer: Trainer) -> list[float]:
+        communicator = Communicator(trainer.main, GEO, words)
+        with fluid.scope_guard(trainer.scope):
+            communicator.start()
+            losses = train(trainer)
+            communicator.stop()
+        return losses
+
+    found, servers = job.run(body)
+    epochs = np.mean(found, axis=0).reshape(EPOCHS, -1).mean(axis=1)
+    assert epochs[-1] < 0.8 * epochs[0]
+    met = len(np.unique(clicks()["feat_idx"]))
+    held = sum(len(s.updates.tables["factors"]) for s in servers)
+    assert 0.95 * met < held <= met  # a row whose feature is always zero does not move

@@ -8,7 +8,8 @@ import pytest
 
 import bireme as fluid
 from bireme.errors import InvalidArgument, UnsupportedError
-from bireme.trainer.communicator import ASYNC, HALF_ASYNC, SYNC, Communicator
+from bireme.trainer.communicator import ASYNC, GEO, HALF_ASYNC, SYNC, Communicator
+from bireme.transpiler import GeoSgdTranspiler
 from tests.support.job import Build, Job, Trainer
 
 STEPS, BATCH = 8, 16
@@ -208,6 +209,70 @@ def test_async_queues_gradients_of_tables() -> None:
     ids = np.concatenate([t.read().ids for s in servers for t in s.updates.tables])
     trained = {i for step in range(STEPS) for i in feed(step)["ids"].reshape(-1)}
     assert sorted(ids) == sorted(trained - {0})
+
+
+# -- geo-SGD -----------------------------------------------------------------------------------
+def geo(job: Job, every: int, part: Callable[[int], int | None]) -> Callable[[Trainer], Any]:
+    """Train on one's own and tell the servers every so many steps; the losses and the table.
+    `part` says which half of the data a trainer has.
+    """
+    transpiler, *_ = job.transpiled()
+    words = {"push_vars": transpiler.vars_info, "trainers": job.trainers, "push_nums": every}
+
+    def body(trainer: Trainer) -> Any:
+        communicator = Communicator(trainer.main, GEO, words)
+        with fluid.scope_guard(trainer.scope):
+            communicator.start()
+            losses = [trainer.step(feed(i, part(trainer.number))) for i in range(STEPS)]
+            communicator.stop()
+        return losses, trainer.scope.var("table").value.selected()
+
+    return body
+
+
+@pytest.mark.parametrize("every", [1, 3, 100])
+def test_geo_with_one_trainer_is_local_training(every: int) -> None:
+    job = Job(model([-1, 4]), trainers=1, sync=False, door=GeoSgdTranspiler)
+    ((losses, rows),), servers = job.run(geo(job, every, lambda number: None))
+    np.testing.assert_allclose(losses, train_alone(model([40, 4])), rtol=1e-4)
+    for server in servers:
+        held = server.updates.tables["table"].read()
+        at = np.searchsorted(rows.rows, held.ids)
+        np.testing.assert_allclose(held.arrays["table"], rows.value[at], rtol=1e-4, atol=1e-6)
+
+
+def test_geo_trainers_move_the_rows_of_the_servers_by_their_mean() -> None:
+    two = Job(model([-1, 4]), sync=False, door=GeoSgdTranspiler)
+    one = Job(model([-1, 4]), trainers=1, sync=False, door=GeoSgdTranspiler)
+    _, servers = two.run(geo(two, 100, lambda number: number))  # told once, at the end
+    first = beginning()
+    wanted = first.copy()
+    for half in range(2):
+        ((_, rows),), _ = one.run(geo(one, 100, lambda number, half=half: half))
+        wanted[rows.rows] += (rows.value - first[rows.rows]) / 2
+    for server in servers:
+        held = server.updates.tables["table"].read()
+        np.testing.assert_allclose(held.arrays["table"], wanted[held.ids], rtol=1e-4, atol=1e-5)
+
+
+def beginning() -> Any:
+    """The rows with which the table begins."""
+    _, startup, _ = model([40, 4])()
+    scope = fluid.Scope()
+    fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+    return np.array(scope.var("table").value)
+
+
+def test_geo_needs_a_seed_for_a_table_that_grows() -> None:
+    def build() -> tuple[Any, Any, Any]:
+        main, startup, loss = model([-1, 4])()
+        startup.random_seed = 0
+        for position, op in enumerate(startup.global_block().ops):
+            startup.global_block().put(position, op.with_attrs(seed=0))
+        return main, startup, loss
+
+    with pytest.raises(UnsupportedError, match="begin the rows of table 'table' alike"):
+        Job(build, sync=False, door=GeoSgdTranspiler).transpiled()
 
 
 # -- evaluation while training goes on ---------------------------------------------------------

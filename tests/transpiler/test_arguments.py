@@ -204,9 +204,9 @@ def test_a_collective_mode_must_be_chosen() -> None:
         without_servers("collective")
 
 
-def test_geo_refuses_distributed_tables() -> None:
+def test_geo_refuses_distributed_tables_declared_in_full() -> None:
     main, startup = oracle.fresh("ps_w2v_table")
-    with pytest.raises(UnsupportedError, match="is_sparse=True"):
+    with pytest.raises(UnsupportedError, match=r"size=\[-1, width\]"):
         GeoSgdTranspiler().transpile(0, program=main, startup_program=startup)
 
 
