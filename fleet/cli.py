@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def main() -> None:
     uncaught.install()
 
 
-@main.command(context_settings=PASS_ON)
+@main.command(context_settings=PASS_ON, short_help="A cluster on this machine, watched to its end.")
 @click.option("--servers", default=2, show_default=True, help="Parameter servers (pserver mode).")
 @click.option("--trainers", default=2, show_default=True, help="Trainers.")
 @click.option("--mode", type=click.Choice(MODES), default="pserver", show_default=True,
@@ -70,7 +71,7 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, **options: Any) -
     sys.exit(run_job(job, dict(os.environ), click.echo))
 
 
-@main.command(context_settings=PASS_ON)
+@main.command(context_settings=PASS_ON, short_help="One process; paddle.fluid means bireme.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(script: str, arguments: tuple[str, ...]) -> None:
@@ -88,7 +89,7 @@ def run(script: str, arguments: tuple[str, ...]) -> None:
     run_script(script, arguments)
 
 
-@main.command()
+@main.command(short_help="A live table of a running cluster.")
 @click.option("--log-dir", default="log", show_default=True, type=click.Path(path_type=Path),
               help="Where the launcher of the job writes its logs.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Print one table and end.")
@@ -119,7 +120,30 @@ def top(endpoints: tuple[str, ...], log_dir: Path, once: bool, interval: float) 
     show(find, once=once, interval=max(0.1, interval))
 
 
-@main.command()
+@main.command(short_help="See all of it work, in seconds.")
+@click.option("--servers", default=2, show_default=True, help="Parameter servers.")
+@click.option("--trainers", default=2, show_default=True, help="Trainers.")
+@click.option("--steps", default=400, show_default=True, help="Steps of each trainer.")
+@click.option("--keep", type=click.Path(path_type=Path),
+              help="Keep the logs in this folder.  [default: a temporary one]")  # fmt: skip
+def demo(servers: int, trainers: int, steps: int, keep: Path | None) -> None:
+    """Train a small model on a cluster of this machine, and show what happens.
+
+    Shows the plan by which the model is split (`bireme explain`), starts servers and trainers
+    (`bireme launch`), watches them (`bireme top`), and tests what they have learnt. It takes some
+    seconds, uses loopback only, and leaves nothing behind.
+
+    \b
+    bireme demo
+    bireme demo --servers 1 --trainers 3 --keep demo-logs
+    """
+    from .demo import demonstrate
+
+    with tempfile.TemporaryDirectory(prefix="bireme-demo-") as folder:
+        sys.exit(demonstrate(servers, trainers, steps, keep or Path(folder), click.echo))
+
+
+@main.command(short_help="Every FLAGS_* knob and its value.")
 @click.option("--markdown", is_flag=True, help="As a page of the documentation.")
 def flags(markdown: bool) -> None:
     """List every flag: name, present value, where the value came from, meaning.
@@ -132,7 +156,7 @@ def flags(markdown: bool) -> None:
     click.echo(table.markdown() if markdown else table.describe())
 
 
-@main.command(context_settings=PASS_ON)
+@main.command(context_settings=PASS_ON, short_help="How a script would be split.")
 @click.option("--servers", default=2, show_default=True, help="Parameter servers to plan for.")
 @click.option("--trainers", default=2, show_default=True, help="Trainers to plan for.")
 @click.option("--mode", type=click.Choice(MODES), default="pserver", show_default=True,
@@ -166,7 +190,7 @@ def explain(
         draw.write_text(split.draw())
 
 
-@main.command()
+@main.command(short_help="Whether a saved program is valid.")
 @click.option("--show", is_flag=True, help="Print the program as text, too.")
 @click.option("--draw", type=click.Path(path_type=Path), help="Draw it, too: NAME.svg or NAME.dot.")
 @click.argument("path", type=click.Path(path_type=Path))
@@ -175,7 +199,12 @@ def verify(path: Path, show: bool, draw: Path | None) -> None:
 
     A program is valid when every operator is known and has the slots of its row, every name is
     declared, and every value is written before it is read. The first fault is reported with its
-    operator.
+    operator, and the exit code is 2.
+
+    \b
+    bireme verify model/
+    bireme verify --show model/__model__
+    bireme verify --draw model.svg model/
     """
     from bireme.ir import drawing
 

@@ -36,7 +36,7 @@ def model():
     hidden = fluid.layers.fc(hidden, size=size, act="tanh", param_attr=constant(0.1))
     guess = fluid.layers.fc(hidden, size=1, param_attr=constant(last))
     loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
-    rate = 0.001 if wide else 0.05
+    rate = 1e-4 if wide else 0.05
     if "decay" in mode:
         rate = fluid.layers.exponential_decay(0.05, 3, 0.5)
     optimizer = (
