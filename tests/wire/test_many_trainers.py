@@ -1,0 +1,81 @@
+"""Many trainers at one server over real sockets: all finish, and who waits keeps nobody else from
+pushing, beating or asking after its health.
+"""
+
+import http.client
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from bireme.rpc.admin_server import Admin
+from bireme.rpc.client import GrpcWire
+from bireme.rpc.codec import decode, encode
+from bireme.rpc.messages import Accepted, Heartbeat
+from bireme.rpc.tally import Tally
+from tests.support.cluster import side_by_side
+from tests.wire.test_sockets import link, live, trained
+
+__all__ = ["live"]
+
+pytestmark = pytest.mark.wire
+MANY = 64
+
+
+@pytest.mark.parametrize("size", [4, 30_000])
+def test_64_trainers_at_one_server_finish_with_the_same_values(live, size: int) -> None:
+    server = live(MANY, size)
+    tasks = {f"t{i}": lambda i=i: trained(server, i, size, 3) for i in range(MANY)}
+    found = side_by_side(tasks, timeout=120)
+    assert {tuple(np.unique(value)) for value in found.values()} == {(-3.0,)}
+    server.thread.join(20)
+    assert not server.thread.is_alive()  # it has ended with the last of them
+
+
+def waiting(server) -> int:
+    return server.service._core.waiting
+
+
+def test_63_calls_that_wait_starve_no_push_no_heartbeat_and_no_health_check(live) -> None:
+    server = live(MANY)
+    threads = [
+        threading.Thread(target=trained, args=(server, i, 4, 1), daemon=True)
+        for i in range(MANY - 1)
+    ]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 30
+    while waiting(server) < MANY - 1:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+    admin = Admin("127.0.0.1", 0, Tally())
+    wire = GrpcWire(server.endpoint, 5.0)
+    last = link(server, MANY - 1)
+    try:
+        began = time.perf_counter()
+        asked = http.client.HTTPConnection(admin.endpoint, timeout=5)
+        asked.request("GET", "/healthz")
+        assert asked.getresponse().status == 200
+        asked.close()
+        last.greet([server.endpoint])
+        (beat,) = encode(Heartbeat(trainer=MANY - 1, incarnation=last._incarnation, step=0))
+        assert isinstance(decode([wire.call(beat, 5.0)]).message, Accepted)
+        healthy = time.perf_counter() - began
+
+        began = time.perf_counter()
+        last.push(server.endpoint, f"w@GRAD.trainer_{MANY - 1}", np.ones(4, np.float32))
+        last.barrier([server.endpoint], strict=True)
+        found = last.exchange({server.endpoint: ("w",)})[server.endpoint]["w"]
+        pushed = time.perf_counter() - began
+    finally:
+        admin.close()
+        wire.close()
+        last.close()
+    for thread in threads:
+        thread.join(20)
+    assert found.tolist() == [-1.0] * 4
+    assert not any(thread.is_alive() for thread in threads)
+    assert healthy < 1.0
+    assert pushed < 2.0
