@@ -101,7 +101,7 @@ def measure(rows: int, width: int) -> list[str]:
     assert len(table) == rows
     batches = iter([np.sort(random.choice(ids, IDS, replace=False)) for _ in range(4 * REPEATS)])
     value = scope.var(table.name).value
-    plain, moment = (np.zeros((rows, width), np.float32) for _ in "pm")
+    plain, moment = (np.ones((rows, width), np.float32) for _ in "pm")
     places = iter([random.choice(rows, IDS, replace=False) for _ in range(4 * REPEATS)])
 
     def by_hand() -> None:
