@@ -34,21 +34,31 @@ _NAMES: dict[str, str] = {
     for name in names.split()
 }
 
-_ELSEWHERE = {"communicator": "bireme.trainer.communicator"}
+# modules that Fluid scripts import under these names
+MODULES_ELSEWHERE = {
+    "communicator": "bireme.trainer.communicator",
+    "compiler": "bireme.runtime.compiled_program",
+    "data_feeder": "bireme.reader",
+    "executor": "bireme.runtime.executor",
+    "input": "bireme.layers.input",
+    "layer_helper": "bireme.layers.helper",
+    "lod_tensor": "bireme.runtime.values",
+    "parallel_executor": "bireme.runtime.compiled_program",
+}
 
 _MODULES = (
-    "backward clip collective communicator core dataset debugger distributed errors flags fleet "
+    "backward clip collective core dataset debugger distributed errors flags fleet framework "
     "initializer io ir layers metrics nets ops optimizer param_attr passes profiler pserver reader "
     "regularizer rpc runtime trainer transpiler"
 ).split()
 
-__all__ = ["__version__", *_NAMES, *_MODULES]
+__all__ = ["__version__", *_NAMES, *_MODULES, *MODULES_ELSEWHERE]
 
 
 def __getattr__(name: str) -> Any:
     try:
-        if name in _MODULES:
-            return import_module(_ELSEWHERE.get(name, f"bireme.{name}"))
+        if name in _MODULES or name in MODULES_ELSEWHERE:
+            return import_module(MODULES_ELSEWHERE.get(name, f"bireme.{name}"))
         if name in _NAMES:
             return getattr(import_module(_NAMES[name]), name)
     except ModuleNotFoundError as missing:

@@ -12,19 +12,20 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 
+import numpy as np
+
+import bireme
 from bireme.errors import UnsupportedError
 
 __all__ = ["SPOKEN_VERSION", "install"]
 
 SPOKEN_VERSION = "1.8.5"
 
+FLUID, DATASET = "paddle.fluid", "paddle.dataset"
 RENAMED = {
-    "paddle.fluid": "bireme",
-    "paddle.fluid.framework": "bireme.ir",
+    FLUID: "bireme",
+    DATASET: "bireme.dataset",
     "paddle.fluid.unique_name": "bireme.ir.unique_name",
-    "paddle.fluid.executor": "bireme.runtime.executor",
-    "paddle.fluid.data_feeder": "bireme.reader",
-    "paddle.fluid.communicator": "bireme.trainer.communicator",
     "paddle.reader": "bireme.reader",
 }
 
@@ -33,11 +34,17 @@ def home_of(name: str) -> str | None:
     """The module of ours that `name` means, if it is there."""
     if name in RENAMED:
         return RENAMED[name]
-    if not name.startswith("paddle.fluid."):
+    if name.startswith(f"{DATASET}."):
+        return _existing("bireme.dataset" + name.removeprefix(DATASET))
+    if not name.startswith(f"{FLUID}."):
         return None
-    ours = "bireme" + name.removeprefix("paddle.fluid")
+    rest = name.removeprefix(f"{FLUID}.")
+    return bireme.MODULES_ELSEWHERE.get(rest) or _existing(f"bireme.{rest}")
+
+
+def _existing(module: str) -> str | None:
     try:
-        return ours if find_spec(ours) else None
+        return module if find_spec(module) else None
     except ModuleNotFoundError:
         return None
 
@@ -63,7 +70,7 @@ def _from_paddle(name: str) -> object:
     """What `paddle` itself offers beside its modules."""
     if name == "batch":
         return import_module("bireme.reader").batch
-    if name in ("fluid", "reader"):
+    if name in ("fluid", "reader", "dataset"):
         return import_module(f"paddle.{name}")
     raise AttributeError(f"module 'paddle' has no attribute '{name}'")
 
@@ -88,3 +95,6 @@ def install() -> None:
             hint="run the script with `bireme run`, which comes first",
         )
     sys.meta_path.insert(0, _Finder())
+    for plain in (bool, int, float, complex, object, str):
+        if plain.__name__ not in vars(np):  # names that NumPy had while Fluid lived
+            setattr(np, plain.__name__, plain)

@@ -11,7 +11,25 @@ from .plan import Plan
 from .steps import Frame
 from .values import LoDTensor
 
-__all__ = ["fetched"]
+__all__ = ["Single", "fetched"]
+
+
+class Single(np.ndarray):
+    """A fetched array of one element: a number too, as in the NumPy that Fluid's scripts knew.
+
+    `float(loss)` for an array of shape [1] is an error since NumPy 2.4.
+    """
+
+    __array_priority__ = -1.0  # with any other array it is an array
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
 
 
 def fetched(plan: Plan, frame: Frame, *, return_numpy: bool) -> list[Any]:
@@ -43,7 +61,7 @@ def _result(value: Any, lod: Any, shared: bool, *, return_numpy: bool) -> Any:
             "a fetched value has a LoD, which a NumPy array cannot carry",
             hint="run with return_numpy=False and read tensor.lod()",
         )
-    return array
+    return array.view(Single) if array.size == 1 and array.ndim else array
 
 
 def _empty(plan: Plan, slot: int) -> FeedError:

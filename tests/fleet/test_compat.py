@@ -35,6 +35,31 @@ def test_fluid_is_bireme_under_every_spelling(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+def test_old_scripts_find_modules_and_names_of_their_time(tmp_path: Path) -> None:
+    body = """
+        import numpy as np
+        import paddle.dataset.mnist
+        import paddle.fluid as fluid
+        from paddle.fluid import executor, framework
+        from paddle.fluid.compiler import CompiledProgram
+        from paddle.fluid.layer_helper import LayerHelper
+        import bireme
+        assert paddle.dataset.mnist is bireme.dataset.mnist
+        assert framework.Program is fluid.Program
+        assert fluid.framework.cpu_places(1) == fluid.cpu_places(1)
+        assert not framework.in_dygraph_mode()
+        assert executor.global_scope is fluid.global_scope
+        assert np.int is int
+        assert np.float is float
+        loss = fluid.layers.mean(fluid.layers.fill_constant([2], "float32", 3))
+        (value,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[loss])
+        print(float(value), "%.1f" % value)
+    """
+    ran = run(body, tmp_path)
+    assert ran.stderr == ""
+    assert ran.stdout == "3.0 3.0\n"
+
+
 def test_a_module_that_is_not_there_is_an_import_error(tmp_path: Path) -> None:
     ran = run("import paddle.fluid.no_such_thing", tmp_path)
     assert ran.returncode == 1

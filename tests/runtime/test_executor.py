@@ -9,6 +9,7 @@ import pytest
 from bireme.errors import FeedError, ProgramError, UnknownName, UnsupportedError
 from bireme.ir import Program
 from bireme.runtime.executor import Executor
+from bireme.runtime.fetching import Single
 from bireme.runtime.scope import Scope, scope_guard
 from bireme.runtime.values import LoDTensor, create_lod_tensor
 
@@ -237,6 +238,12 @@ def test_an_operator_that_cannot_run_is_named_with_its_nearest(exe, scope):
     b.block.put(0, b.block.ops[0].replaced(type="tanhh"))
     with pytest.raises(UnknownName, match="'tanh'"):
         exe.run(b.program, {"x": X}, ["y"], scope=scope)
+
+
+def test_a_fetched_array_of_one_element_is_a_number_too(exe, scope):
+    loss = np.float32([2.5]).view(Single)
+    assert (float(loss), int(loss), f"{loss!r}") == (2.5, 2, repr(np.float32([2.5])))
+    assert type(loss + np.ones(3)) is np.ndarray
 
 
 def test_a_fetch_that_nothing_wrote_is_named(exe, scope):
