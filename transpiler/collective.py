@@ -7,6 +7,7 @@ from bireme.ir import Program, verify
 
 from .cluster import ranks_of
 from .config import DistributeTranspilerConfig
+from .tables import refuse_growing
 from .to_collective import (
     Ranks,
     to_collective_startup,
@@ -49,6 +50,7 @@ class Collective:
         Raises:
             ValueError: wrong endpoints or rank (a ConfigError as well).
         """
+        refuse_growing(main_program)
         config = DistributeTranspilerConfig()
         config.mode, config.collective_mode = "collective", self.mode
         config.nccl_comm_num = self.nrings

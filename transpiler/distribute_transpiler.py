@@ -23,6 +23,7 @@ from .explain import explain_ranks, explain_split
 from .overview import VarsDistributed, VarStruct, placement_map
 from .plan import Cluster, Plan, make_plan
 from .survey import Survey, survey
+from .tables import refuse_growing
 from .to_collective import Ranks, to_nccl2, to_nccl2_startup
 from .to_server import to_server
 from .to_startup import to_server_startup, to_startup
@@ -103,6 +104,7 @@ class DistributeTranspiler:
                 where="DistributeTranspiler.transpile",
                 hint=f"one of {', '.join(COLLECTIVE_MODES)}",
             )
+        refuse_growing(self._main)
         ranks = ranks_of(trainer_id, trainers, current, config)
         self._told = self._main.clone(), ranks
         if how == "nccl2":

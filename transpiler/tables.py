@@ -234,6 +234,21 @@ def home_of(plan: Plan, name: str) -> dict[str, object]:
     return {"bireme.names": names, "bireme.endpoints": endpoints}
 
 
+def refuse_growing(program: Program) -> None:
+    """Every rank of an all-reduce holds all parameters.
+
+    Raises:
+        UnsupportedError: one of them is a table that grows.
+    """
+    for param in program.all_parameters():
+        if param.shape[:1] == (-1,):
+            raise UnsupportedError(
+                f"table {param.name!r} grows, and all-reduce needs equal parameters on all ranks",
+                where="DistributeTranspiler.transpile",
+                hint="declare how many rows it has, or train with parameter servers",
+            )
+
+
 def table_rows(servers: int, server: int) -> dict[str, int]:
     """Which rows of a table a server holds, in the words of an initialiser."""
     return {"bireme.begin": server, "bireme.stride": servers}

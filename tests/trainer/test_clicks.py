@@ -2,6 +2,7 @@
 declared in full.
 """
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -96,13 +97,14 @@ def test_geo_learns() -> None:
     job = Job(model(-1), sync=False, door=GeoSgdTranspiler)
     transpiler, *_ = job.transpiled()
     words = {"push_vars": transpiler.vars_info, "trainers": 2, "push_nums": 3}
+    starting = threading.Lock()  # the global scope belongs to one thread at a time
 
     def body(trainer: Trainer) -> list[float]:
         communicator = Communicator(trainer.main, GEO, words)
-        with fluid.scope_guard(trainer.scope):
+        with starting, fluid.scope_guard(trainer.scope):
             communicator.start()
-            losses = train(trainer)
-            communicator.stop()
+        losses = train(trainer)
+        communicator.stop()
         return losses
 
     found, servers = job.run(body)

@@ -1,5 +1,6 @@
 """Distributed tables in whole jobs: training, evaluation while it goes on, and what is refused."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -172,6 +173,13 @@ def test_asynchronous_trainers_share_their_rows() -> None:
 # -- beside a communicator ---------------------------------------------------------------------
 SPLIT = {"runtime_split_send_recv": True}
 HALF = {**SPLIT, "half_async": True}
+STARTING = threading.Lock()
+
+
+def started(communicator: Communicator, trainer: Trainer) -> None:
+    """Start in the trainer's scope; the global scope belongs to one thread at a time."""
+    with STARTING, fluid.scope_guard(trainer.scope):
+        communicator.start()
 
 
 def beside(mode: int, **given: Any) -> Callable[[Trainer], list[float]]:
@@ -179,11 +187,10 @@ def beside(mode: int, **given: Any) -> Callable[[Trainer], list[float]]:
 
     def body(trainer: Trainer) -> list[float]:
         communicator = Communicator(trainer.main, mode, **given)
-        with fluid.scope_guard(trainer.scope):
-            communicator.start()
-            mine = None if mode == HALF_ASYNC else trainer.number
-            losses = [trainer.step(feed(i, mine)) for i in range(STEPS)]
-            communicator.stop()
+        started(communicator, trainer)
+        mine = None if mode == HALF_ASYNC else trainer.number
+        losses = [trainer.step(feed(i, mine)) for i in range(STEPS)]
+        communicator.stop()
         return losses
 
     return body
@@ -218,13 +225,14 @@ def geo(job: Job, every: int, part: Callable[[int], int | None]) -> Callable[[Tr
     """
     transpiler, *_ = job.transpiled()
     words = {"push_vars": transpiler.vars_info, "trainers": job.trainers, "push_nums": every}
+    begun = threading.Barrier(job.trainers, timeout=20)
 
     def body(trainer: Trainer) -> Any:
         communicator = Communicator(trainer.main, GEO, words)
-        with fluid.scope_guard(trainer.scope):
-            communicator.start()
-            losses = [trainer.step(feed(i, part(trainer.number))) for i in range(STEPS)]
-            communicator.stop()
+        started(communicator, trainer)
+        begun.wait()
+        losses = [trainer.step(feed(i, part(trainer.number))) for i in range(STEPS)]
+        communicator.stop()
         return losses, trainer.scope.var("table").value.selected()
 
     return body
@@ -326,6 +334,19 @@ def test_decay_of_a_distributed_table_is_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="the distributed table 'table'"):
         Job(build).serve(None)  # type: ignore[arg-type]  # it does not come to that
+
+
+@pytest.mark.parametrize("mode", ["nccl2", "collective"])
+def test_all_reduce_refuses_tables_that_grow(mode: str) -> None:
+    main, startup, _ = model([-1, 4])()
+    config = fluid.DistributeTranspilerConfig()
+    config.mode, config.collective_mode = mode, "grad_allreduce"
+    ends = "127.0.0.1:1,127.0.0.1:2"
+    transpiler = fluid.DistributeTranspiler(config)
+    with pytest.raises(UnsupportedError, match="table 'table' grows"):
+        transpiler.transpile(
+            0, main, trainers=ends, startup_program=startup, current_endpoint="127.0.0.1:1"
+        )
 
 
 def test_look_ups_of_one_table_must_be_alike() -> None:
