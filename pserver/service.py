@@ -29,7 +29,7 @@ from .updates import Updates
 __all__ = ["Service", "refused"]
 
 Reader = Callable[[Any], Any]  # of e.Send or e.Shared
-QUICK = 1e-3  # seconds that the event loop may work without looking up
+QUICK = 3e-3  # seconds that the event loop may work without looking up
 
 
 def _names(given: Any) -> tuple[str, ...]:

@@ -19,8 +19,10 @@ from bireme.rpc.codec import Value
 from bireme.rpc.liveness import Heart, Times
 from bireme.rpc.tally import tally
 from bireme.rpc.wire import Dial, Foreign, Unreachable
+from bireme.runtime.arrays import Array
 
 from .peer import PAUSE, Peer
+from .rooms import Rooms
 
 __all__ = ["Link"]
 
@@ -49,6 +51,7 @@ class Link:
         self._on_stuck = on_stuck
         self._incarnation = time.time_ns() ^ (os.getpid() << 40) & ((1 << 62) - 1)
         self._peers: dict[str, AnyPeer] = {}
+        self._rooms = Rooms()
         self._hearts: list[Heart] = []
         self._readers = ThreadPoolExecutor(64, "exchange")
         self._lock = threading.Lock()
@@ -74,6 +77,12 @@ class Link:
     def push_all(self, endpoint: str, values: Mapping[str, Value]) -> None:
         """Send several gradients to one server, as `push` does one by one."""
         self.peer(endpoint).push_all(self.step, values)
+
+    def room(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        """Memory for a gradient that will be pushed, if a server can read it there."""
+        if any(isinstance(peer, Peer) and peer.shares for peer in self._peers.values()):
+            return self._rooms.take(name, shape, dtype)
+        return None
 
     def barrier(self, endpoints: Iterable[str], strict: bool) -> None:
         """Close the round at these servers; outside sync there is no round to close.
@@ -194,7 +203,9 @@ class Link:
 
     def _meet(self, endpoint: str) -> "AnyPeer":
         wire = self._dial(endpoint)
-        peer = Peer(wire, self.trainer, self._incarnation, self._times, lambda: self._failure)
+        peer = Peer(
+            wire, self.trainer, self._incarnation, self._times, lambda: self._failure, self._rooms
+        )
         try:
             peer.greet()
         except Foreign:

@@ -13,13 +13,15 @@ import time
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bireme import flags
 from bireme.errors import BiremeError, DeadlineExceeded, PeerLost, ProtocolError
 from bireme.rpc import messages as m
-from bireme.rpc.codec import Decoder, Received, Value, decode, encode
+from bireme.rpc.codec import Decoder, Received, Value, decode, encode, framed
 from bireme.rpc.door import Door
+from bireme.rpc.layouts import describe
 from bireme.rpc.liveness import Times
 from bireme.rpc.refusals import raised
 from bireme.rpc.shared import Attached, Outbox
@@ -27,12 +29,13 @@ from bireme.rpc.tally import tally
 from bireme.rpc.wire import Exchange, Unreachable, Wire
 from bireme.runtime.values import LoDTensor, SelectedRows
 
+from .rooms import Rooms
+
 __all__ = ["PAUSE", "Peer"]
 
 SMALL = 64 << 10  # arrays below this size travel together
 FUSED = 512 << 10  # and leave when they amount to this
 PAUSE = 0.1
-SYNC = 0
 SYNC = 0
 
 
@@ -48,6 +51,7 @@ class Peer:
         incarnation: int,
         times: Times,
         failure: Callable[[], BiremeError | None],
+        rooms: Rooms | None = None,
     ) -> None:
         self.wire = wire
         self.mode = -1
@@ -58,6 +62,8 @@ class Peer:
         self._server = 0  # incarnation of the server
         self._sequence = 0
         self._step = 0
+        self._rooms = rooms or Rooms()
+        self._held: list[Value] = []  # what the server reads where it lies
         self._frames: list[list[bytes]] = []
         self._small: dict[str, Value] = {}
         self._small_size = 0
@@ -73,6 +79,11 @@ class Peer:
     @property
     def name(self) -> str:
         return f"server {self.wire.endpoint}"
+
+    @property
+    def shares(self) -> bool:
+        """Whether the server reads this process's memory."""
+        return self._outbox is not None
 
     @property
     def open(self) -> bool:
@@ -156,12 +167,23 @@ class Peer:
         if size >= SMALL or name in self._small:
             self._flush()
             tally.sent += size
-            self._add(m.Push(**self._number()), {name: value})
+            self._push_large(name, value)
             return
         self._small[name] = value
         self._small_size += size
         if self._small_size >= FUSED:
             self._flush()
+
+    def _push_large(self, name: str, value: Value) -> None:
+        push = m.Push(**self._number())
+        near = self.shares and type(value) is np.ndarray
+        place = self._rooms.place(value) if near else None
+        if place is None:
+            self._add(push, {name: value})
+            return
+        self._held.append(value)
+        layout, _ = describe({name: value})
+        self._write([framed(msgspec.structs.replace(push, place=place), layout.said)])
 
     def push_all(self, step: int, values: Mapping[str, Value]) -> None:
         """Send several gradients as `push` does; small ones share a payload."""
@@ -178,10 +200,6 @@ class Peer:
             tally.sent += self._small_size
             small, self._small, self._small_size = self._small, {}, 0
             self._add(m.Push(**self._number()), small)
-
-    def rounds(self, strict: bool) -> bool:
-        """Whether a barrier belongs here."""
-        return self.mode == SYNC
 
     def rounds(self, strict: bool) -> bool:
         """Whether a barrier belongs here."""
@@ -235,7 +253,9 @@ class Peer:
         }
 
     def _add(self, message: m.Message, values: Mapping[str, Value] | None = None) -> None:
-        pieces = encode(message, values, self._outbox.take if self._outbox else None)
+        self._write(encode(message, values, self._outbox.take if self._outbox else None))
+
+    def _write(self, pieces: list[bytes]) -> None:
         self._frames.append(pieces)
         if self._stream is None:
             self._stream = self._begin()
@@ -274,7 +294,7 @@ class Peer:
         try:
             received = self._persist()
         finally:
-            self._frames, self._stream = [], None
+            self._frames, self._stream, self._held = [], None, []
         if isinstance(received.message, m.Refused):
             raise raised(received.message)
         tally.received += received.size

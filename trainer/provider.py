@@ -9,6 +9,7 @@ import numpy as np
 
 from bireme.ir import Block, Operator
 from bireme.rpc.codec import Value
+from bireme.runtime.arrays import Array
 
 from . import routes as r
 from .link import Link
@@ -34,6 +35,10 @@ def link(ops: list[Operator], context: Any) -> Callable[[Any], None]:
         for step in steps:
             step(shared, env)
 
+    def room(name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        return links.of(trainer).room(name, shape, dtype)
+
+    run.room = room  # type: ignore[attr-defined]  # what the executor may ask of an effect
     return run
 
 

@@ -43,8 +43,8 @@ __all__ = [
 PIECE = 1 << 20
 WORTH_SHARING = 64 << 10  # bytes: less travels in the frame
 Said: TypeAlias = (
-    m.Push | m.Barrier | m.Pull | m.Lookup | m.Share | m.Hello | m.Heartbeat | m.Complete | m.Abort |
-    m.Welcome | m.Accepted | m.Values | m.Refused
+    m.Push | m.Barrier | m.Pull | m.Lookup | m.Share | m.Hello | m.Heartbeat | m.Complete |
+    m.Abort | m.Welcome | m.Accepted | m.Values | m.Refused
 )  # fmt: skip
 
 _HEAD = struct.Struct("<2sBBIII")

@@ -16,12 +16,14 @@ from bireme.ir import EMPTY, Block, Operator, OpRole, Variable, VarType
 from bireme.ops.table import Kernel, Parameter, Role, Row
 
 from .analysis import Access
+from .arrays import Array
 from .context import Env, Layout
 from .control import Control
 from .growth import initially, on_slots
 from .lod import carry
 from .places import Place
 from .random import Key
+from .sends import Room
 from .steps import CONTEXT, Frame, Source, Step
 
 __all__ = ["Binding", "kernel_of", "key_of", "parameters_of", "takes_lod"]
@@ -40,6 +42,7 @@ class Binding:
     layout: Layout
     held: Mapping[str, int]  # how many holders beside the frame each name's value has
     children: Mapping[int, Any]  # plans of the sub-blocks by index
+    rooms: Mapping[str, tuple[tuple[int, ...], str]]  # names whose memory a provider may give
 
     def step(self, access: Access, dead: tuple[str, ...]) -> Step:
         """The closure that runs an operator and forgets what is `dead` after it."""
@@ -127,6 +130,11 @@ def key_of(op: Operator, block: Block) -> tuple[Key, bool]:
     lasting = var is not None and var.persistable and not updates
     fixed = bool(op.attrs.get("seed")) and "fix_seed" not in op.attrs
     return Key(seed, name, begin), not lasting and not fixed
+
+
+def _given(name: str, shape: tuple[int, ...], dtype: str, room: Room | None) -> Array:
+    """Memory that a provider has for a variable; None if it has none now."""
+    return None if room is None else room(name, shape, dtype)
 
 
 class _Call:
@@ -277,6 +285,9 @@ class _Call:
         """The dying or updated input whose memory output `slot` may take."""
         sources = self.op.inputs.get(self.row.inplace.get(slot, ""), ())
         targets = self.op.outputs.get(slot, ())
+        if len(targets) == 1 and targets[0] in self.binding.rooms:
+            given = functools.partial(_given, targets[0], *self.binding.rooms[targets[0]])
+            return f"{self.source.const(given)}({self.source.slot(CONTEXT)}.room)"
         if len(sources) != 1 or len(targets) != 1 or not self._may_share(sources[0], targets[0]):
             return "None"
         index = self.binding.layout.slots[sources[0]]

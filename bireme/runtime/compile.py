@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from bireme.ir import Block, Operator, VarType
 from bireme.ops.table import ROWS
 
@@ -21,7 +23,7 @@ from .places import Place
 from .plan import External, Plan, Unit
 from .random import Clock
 from .scope import Scope
-from .sends import together
+from .sends import roomy, together
 from .steps import CONTEXT, Frame, Step
 
 __all__ = ["Request", "compile"]
@@ -82,7 +84,8 @@ def _plan(
     children = _children(block, chosen, request.place, lod=lod)
     held = _held(chosen, loads)
     xp = namespace(request.place)
-    binding = Binding(block, request.place, xp, layout, held, children)
+    rooms = roomy(chosen, block) if xp is np else {}
+    binding = Binding(block, request.place, xp, layout, held, children, rooms)
     template: Frame = [None] * (1 + len(layout.slots)) + [()] * layout.lod
     chosen = _fold(chosen, binding, template, keep | {e.name for e in loads})
     brought = [n for access in chosen if access.row.effect for n in access.writes]

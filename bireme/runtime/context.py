@@ -13,6 +13,7 @@ from bireme.ir import Block, Operator, Program
 from .places import Place
 from .random import Clock
 from .scope import Cell, Scope
+from .sends import Room
 from .steps import CONTEXT, Frame
 from .values import Lod, LoDTensor
 
@@ -40,6 +41,7 @@ class RunContext:
     steps: Mapping[Any, Any] = field(default_factory=dict)  # of the sub-blocks' plans
     observe: Any = None
     parent: "Env | None" = None
+    room: Room | None = None  # memory for what a provider sends
 
 
 @dataclass(frozen=True, slots=True)

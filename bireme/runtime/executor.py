@@ -226,7 +226,9 @@ class Executor:
                 feeds.append((slot, array))
                 if lod:
                     feeds.append((slot + lod, structure))
-            context = RunContext(scope, clock, bound.cells, bound.inner, observer())
+            context = RunContext(
+                scope, clock, bound.cells, bound.inner, observer(), room=bound.room
+            )
             return entry.plan, bound.run(context, feeds)
 
     def _check_open(self) -> None:

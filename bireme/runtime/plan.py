@@ -14,6 +14,7 @@ from bireme.ir import Block, Operator
 from .context import Env, Layout, RunContext
 from .faults import explain, unset
 from .scope import Cell
+from .sends import Room
 from .steps import CONTEXT, Frame, Step
 
 __all__ = ["BoundPlan", "External", "Observer", "Plan", "Unit"]
@@ -105,6 +106,7 @@ class BoundPlan:
     stores: list[tuple[int, Cell]]
     inner: Mapping[Plan, list[Step]]
     bring: Callable[[Any], Any] | None = None  # what other places left in the scope moves here
+    room: Room | None = None  # where the provider of its effects wants what it will send
 
     def run(self, context: RunContext, feeds: Feeds) -> Frame:
         """Run once; the frame holds what is to be fetched."""

@@ -20,6 +20,7 @@ from .feeding import Feeder, feeder, known_feeds
 from .plan import BoundPlan, Plan, Unit
 from .random import Clock
 from .scope import Scope
+from .sends import Room
 from .steps import Frame, Step
 from .strategies import BuildStrategy
 from .values import LoDTensor
@@ -125,26 +126,30 @@ class Planner:
         """Find a plan's cells in a scope and link its effects."""
         names = {e.name for e in (*plan.loads, *plan.stores)} | _written_by_effects(plan)
         cells = {name: scope.find_var(name) or scope.var(name) for name in sorted(names)}
+        rooms: list[Room] = []
         return BoundPlan(
             plan,
-            self._steps(plan, scope),
+            self._steps(plan, scope, rooms),
             cells,
             [(e.slot, cells[e.name], e) for e in plan.loads],
             [(e.slot, cells[e.name]) for e in plan.stores],
-            {inner: self._steps(inner, scope) for inner in plan.nested()},
+            {inner: self._steps(inner, scope, []) for inner in plan.nested()},
             bring_to(self._place),
+            rooms[0] if rooms else None,
         )
 
-    def _steps(self, plan: Plan, scope: Scope) -> list[Step]:
-        return [unit.step or self._linked(plan, unit, scope) for unit in plan.units]
+    def _steps(self, plan: Plan, scope: Scope, rooms: list[Room]) -> list[Step]:
+        return [unit.step or self._linked(plan, unit, scope, rooms) for unit in plan.units]
 
-    def _linked(self, plan: Plan, unit: Unit, scope: Scope) -> Step:
+    def _linked(self, plan: Plan, unit: Unit, scope: Scope, rooms: list[Room]) -> Step:
         executor = self._executor()
         assert executor is not None
         module, _, name = unit.provider.partition(":")
         provider = getattr(importlib.import_module(module), name)
         context = EffectContext(plan.block.program, plan.block, self._place, scope, executor)
         effect: Callable[[Env], None] = provider(list(unit.ops), context)
+        if hasattr(effect, "room"):
+            rooms.append(effect.room)
         layout, dead = plan.layout, unit.dead
 
         def step(frame: Frame) -> None:

@@ -1,0 +1,70 @@
+"""When gradients leave: small ones side by side, large ones at once."""
+
+import bireme as fluid
+from bireme.ir import Block, Program
+from bireme.runtime.analysis import accesses
+from bireme.runtime.sends import roomy, together
+from bireme.transpiler import DistributeTranspiler
+
+
+def trainer(sizes: list[int], servers: int = 2) -> Block:
+    main, startup = Program(), Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        h = fluid.layers.data("x", [8])
+        for size in sizes:
+            h = fluid.layers.fc(h, size)
+        fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(h))
+    t = DistributeTranspiler()
+    ends = ",".join(f"127.0.0.1:{i + 1}" for i in range(servers))
+    t.transpile(0, program=main, pservers=ends, trainers=2, startup_program=startup)
+    return t.get_trainer_program(wait_port=False).global_block()
+
+
+def test_small_gradients_leave_together_at_the_barrier() -> None:
+    block = trainer([4] * 5)
+    types = [access.op.type for access in together(accesses(block), block)]
+    at = types.index("send_barrier")
+    assert types[at - 10 : at] == ["send"] * 10
+    assert "send" not in types[: at - 10]
+
+
+def test_every_operator_still_runs_once_and_sends_follow_what_they_send() -> None:
+    block = trainer([4, 600, 600, 4])
+    found = accesses(block)
+    moved = together(found, block)
+    assert sorted(a.index for a in moved) == [a.index for a in found]
+    for position, access in enumerate(moved):
+        before = {name for earlier in moved[:position] for name in earlier.writes}
+        if access.op.type == "send":
+            assert before.issuperset(access.reads)
+
+
+def test_a_large_gradient_leaves_at_once() -> None:
+    block = trainer([600, 600])
+    moved = together(accesses(block), block)
+    types = [access.op.type for access in moved]
+    split = types.index("split_byref")
+    assert types[split + 1] == "send"
+    assert set(moved[split + 1].reads) == set(moved[split].writes)
+    assert types.index("send_barrier") > split + 3
+
+
+def test_a_small_gradient_does_not_wait_for_one_who_changes_it() -> None:
+    block = trainer([4])
+    (send,) = [op for op in block.ops if op.type == "send" and op.input("X") == ["fc_0.b_0@GRAD"]]
+    name = send.input("X")[0]
+    at = block.ops.index(send)
+    block._insert_op(
+        at + 1, type="scale", inputs={"X": name}, outputs={"Out": name}, attrs={"scale": 2.0}
+    )
+    moved = together(accesses(block), block)
+    order = [a.op.type for a in moved if name in a.reads and a.op.type in ("send", "scale")]
+    assert order == ["send", "scale"]
+
+
+def test_large_matrices_that_are_sent_get_room_whole_or_sliced() -> None:
+    block = trainer([600, 600, 4])
+    rooms = roomy(accesses(block), block)
+    assert rooms == {"fc_1.w_0@GRAD": ((600, 600), "float32")}
+    whole = trainer([600, 600, 4], servers=1)
+    assert roomy(accesses(whole), whole) == {"fc_1.w_0@GRAD": ((600, 600), "float32")}
