@@ -44,9 +44,9 @@ def test_a_large_gradient_leaves_at_once() -> None:
     moved = together(accesses(block), block)
     types = [access.op.type for access in moved]
     split = types.index("split_byref")
-    assert types[split + 1] == "send"
-    assert set(moved[split + 1].reads) == set(moved[split].writes)
-    assert types.index("send_barrier") > split + 3
+    (send,) = [i for i, a in enumerate(moved) if a.reads == moved[split].writes]
+    assert set(types[split + 1 : send]) <= {"send"}
+    assert "mul_grad" in types[send:]
 
 
 def test_a_small_gradient_does_not_wait_for_one_who_changes_it() -> None:
