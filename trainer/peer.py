@@ -201,6 +201,10 @@ class Peer:
             small, self._small, self._small_size = self._small, {}, 0
             self._add(m.Push(**self._number()), small)
 
+    def rounds(self, strict: bool) -> bool:
+        """Whether a barrier belongs here."""
+        return self.mode == SYNC
+
     def barrier(self, step: int) -> None:
         """Close the round of this trainer."""
         self._step = step
