@@ -28,7 +28,7 @@ MAY_USE = {  # a library that only these files import
     "cupyx": ("bireme/runtime/arrays.py", "bireme/collective/nccl.py"),
     "mpi4py": ("bireme/collective/mpi.py",),
     "click": ("fleet/cli.py",),
-    "numba": ("bireme/ops/", "bireme/runtime/"),
+    "numba": ("bireme/ops/compiled/loops.py",),
     "cudnn": ("bireme/ops/cudnn.py",),
 }
 PROTOS_USERS = ("bireme/rpc/", "bireme/io", "bireme/ir/proto", "pserver/", "trainer/", "protos/")

@@ -20,7 +20,7 @@ def relu(xp: Array, X: Array, out: Array = None) -> Array:
     return applied(xp, xp.maximum, X, 0, out)
 
 
-@op("relu_grad", inplace=GRAD_FIT)
+@op("relu_grad", inplace=GRAD_FIT, compiled="activations")
 def relu_grad(xp: Array, Out: Array, dOut: Array, out: Array = None) -> Array:
     return applied(xp, lambda g, y, out: xp.multiply(g, y > 0, out=out), dOut, Out, out)
 

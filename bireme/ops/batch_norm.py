@@ -93,6 +93,7 @@ def _affine(xp: Any, x: Array, gain: Array, shift: Array, out: Array) -> None:
     grad=_BATCH_NORM_GRAD,
     returns="Y MeanOut VarianceOut SavedMean SavedVariance",
     inplace={"MeanOut": "Mean", "VarianceOut": "Variance"},
+    compiled="batch_norm",
 )
 def batch_norm(
     xp: Any,
@@ -128,12 +129,23 @@ def batch_norm(
     y = unplanes(xp, y, X.shape, data_layout)
     if fixed:
         return y, Mean, Variance, mean, inverse
-    keep = Mean.dtype.type(momentum if MomentumTensor is None else MomentumTensor.reshape(-1)[0])
-    mean_out = Mean * keep + mean * (1 - keep)
-    return y, mean_out, Variance * keep + variance * (1 - keep), mean, inverse
+    return y, *running(Mean, Variance, mean, variance, MomentumTensor, momentum), mean, inverse
 
 
-@op("batch_norm_grad", returns="X@GRAD Scale@GRAD Bias@GRAD")
+def running(
+    old_mean: Array,
+    old_variance: Array,
+    mean: Array,
+    variance: Array,
+    tensor: Array,
+    momentum: float,
+) -> tuple[Array, Array]:
+    """The running statistics after a batch with these; a momentum tensor goes before the number."""
+    keep = mean.dtype.type(momentum if tensor is None else tensor.reshape(-1)[0])
+    return old_mean * keep + mean * (1 - keep), old_variance * keep + variance * (1 - keep)
+
+
+@op("batch_norm_grad", returns="X@GRAD Scale@GRAD Bias@GRAD", compiled="batch_norm")
 def batch_norm_grad(
     xp: Any,
     X: Array,

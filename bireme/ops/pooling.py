@@ -180,7 +180,7 @@ def _adaptive_parts(spatial: Sequence[int], out: Sequence[int]) -> list[tuple[An
 
 
 # -- rows --------------------------------------------------------------------------------------
-def _geometry(
+def geometry_of(
     x: Array, ksize: Any, strides: Any, paddings: Any, global_pooling: bool, algorithm: str
 ) -> Geometry:
     spatial = x.shape[2:]
@@ -209,7 +209,7 @@ def pool(
     if adaptive and not global_pooling:
         y = _adaptive(xp, x, ksize, pooling_type)
     else:
-        geo = _geometry(x, ksize, strides, paddings, global_pooling, padding_algorithm)
+        geo = geometry_of(x, ksize, strides, paddings, global_pooling, padding_algorithm)
         y = _pooled(xp, x, geo, pooling_type, exclusive, ceil_mode)
     return channels_last(y) if last else y
 
@@ -235,14 +235,14 @@ def pool_grad(
     if adaptive and not global_pooling:
         dx = _adaptive_spread(xp, x, y, dy, ksize, pooling_type)
     else:
-        geo = _geometry(x, ksize, strides, paddings, global_pooling, padding_algorithm)
+        geo = geometry_of(x, ksize, strides, paddings, global_pooling, padding_algorithm)
         dx = _spread(xp, x, y, dy, geo, pooling_type, exclusive, ceil_mode)
     return channels_last(dx) if last else dx
 
 
-for _name in ("pool2d", "pool3d"):
-    op(_name, infer=_pool_shape, grad=GradOp(uses=("X", "Out")))(pool)
-    op(f"{_name}_grad")(pool_grad)
+for _name, _module in (("pool2d", "pooling"), ("pool3d", "")):
+    op(_name, infer=_pool_shape, grad=GradOp(uses=("X", "Out")), compiled=_module)(pool)
+    op(f"{_name}_grad", compiled=_module)(pool_grad)
 
 
 # -- maxima with their positions ---------------------------------------------------------------
@@ -265,7 +265,7 @@ def pool_with_index(
             best = X[(..., *part)].reshape(*X.shape[:2], -1).argmax(axis=-1)
             mask[(..., *index)] = plane[(0, 0, *part)].reshape(-1)[best]
         return y, mask
-    geo = _geometry(X, ksize, strides, paddings, global_pooling, "EXPLICIT")
+    geo = geometry_of(X, ksize, strides, paddings, global_pooling, "EXPLICIT")
     out = geo.out(spatial)
     values = windows.view(xp, windows.padded(xp, X, geo, -math.inf), geo, out)
     places = windows.view(xp, windows.padded(xp, plane, geo, -1), geo, out)

@@ -149,6 +149,7 @@ class Row:
     control: bool = False
     stateful: bool = False
     variants: dict[str, Kernel] = field(default_factory=dict)
+    compiled: str = ""  # module of `bireme.ops.compiled` with a form of the kernel for the host
     forward: "Row | None" = None
 
     @property
@@ -287,6 +288,7 @@ def op(
     inplace: Mapping[str, str] | None = None,
     control: bool = False,
     stateful: bool = False,
+    compiled: str = "",
     ins: Mapping[str, str] | None = None,
     outs: Mapping[str, str] | None = None,
     attrs: Mapping[str, Any] | None = None,
@@ -297,7 +299,8 @@ def op(
     get their LoD (`""`: from the first input; a slot name; None: they have none; or a function);
     `inplace` maps an output slot to the input slot whose memory it may take. `ins`, `outs` and
     `attrs` describe operators that `signatures.json` does not have. A `stateful` kernel is never
-    folded or skipped.
+    folded or skipped; `compiled` names the module of `bireme.ops.compiled` that has a form for the
+    host.
     """
 
     def register(kernel: F) -> F:
@@ -305,7 +308,7 @@ def op(
         row.kernel = kernel
         row.returns = tuple(returns.split()) or _default_returns(row)
         row.lod, row.control, row.stateful = lod, control, stateful
-        row.inplace = inplace or {}
+        row.inplace, row.compiled = inplace or {}, compiled
         row.parameters(kernel)
         return kernel
 

@@ -19,6 +19,7 @@ from .analysis import Access
 from .arrays import Array
 from .context import Env, Layout
 from .control import Control
+from .forms import form_of
 from .growth import initially, on_slots
 from .lod import carry
 from .places import Place
@@ -47,6 +48,7 @@ class Binding:
     def step(self, access: Access, dead: tuple[str, ...]) -> Step:
         """The closure that runs an operator and forgets what is `dead` after it."""
         kernel = kernel_of(access.row, access.op, self.block)
+        kernel = form_of(access.row, kernel, self.place)
         call = _Call(self, access, kernel, frozenset(dead))
         slots = [self.layout.slots[name] for name in dead if name not in call.unread]
         if access.row.control:

@@ -1,0 +1,30 @@
+"""The gradient of relu without a mask in memory."""
+
+from typing import Any
+
+import numpy as np
+
+from bireme.ops import activations as generic
+from bireme.runtime import lanes
+from bireme.runtime.arrays import Array
+
+from .loops import compiled, fits
+
+__all__ = ["relu_grad"]
+
+
+@compiled
+def _passed(y: Array, dy: Array, dx: Array) -> None:
+    kind = y.dtype.type
+    for i in range(len(y)):
+        dx[i] = dy[i] * kind(y[i] > 0)
+
+
+def relu_grad(xp: Any, Out: Array, dOut: Array, out: Array = None) -> Array:
+    if out is None:
+        out = np.empty(Out.shape, Out.dtype)
+    if not fits(Out, dOut, out):
+        return generic.relu_grad(xp, Out, dOut, out)
+    y, dy, dx = Out.reshape(-1), dOut.reshape(-1), out.reshape(-1)
+    lanes.spread(xp, lambda p: _passed(y[p], dy[p], dx[p]), y.size, 3 * y.size)
+    return out

@@ -1,0 +1,160 @@
+"""batch_norm, a channel at a time: it is read once from memory, and written once."""
+
+from typing import Any
+
+import numpy as np
+
+from bireme.ops import batch_norm as generic
+from bireme.runtime import lanes
+from bireme.runtime.arrays import Array
+
+from .loops import compiled, fits
+
+__all__ = ["batch_norm", "batch_norm_grad"]
+
+
+@compiled
+def _forward(
+    x: Array,
+    scale: Array,
+    bias: Array,
+    epsilon: float,
+    y: Array,
+    mean: Array,
+    variance: Array,
+    inverse: Array,
+    start: int,
+    stop: int,
+) -> None:
+    """Sums are taken in the dtype along a plane, and in float64 over planes."""
+    n, _, rest = x.shape
+    kind = x.dtype.type
+    count = max(n * rest, 1)
+    for c in range(start, stop):
+        total = 0.0
+        for i in range(n):
+            s = kind(0)
+            for j in range(rest):
+                s += x[i, c, j]
+            total += s
+        middle = kind(total / count)
+        total = 0.0
+        for i in range(n):
+            s = kind(0)
+            for j in range(rest):
+                d = x[i, c, j] - middle
+                s += d * d
+            total += s
+        mean[c] = middle
+        variance[c] = kind(total / count)
+        inverse[c] = kind(1 / np.sqrt(total / count + epsilon))
+        gain = scale[c] * inverse[c]
+        shift = bias[c]
+        for i in range(n):
+            for j in range(rest):
+                y[i, c, j] = (x[i, c, j] - middle) * gain + shift
+
+
+@compiled
+def _backward(
+    x: Array,
+    dy: Array,
+    scale: Array,
+    mean: Array,
+    inverse: Array,
+    dx: Array,
+    dscale: Array,
+    dbias: Array,
+    start: int,
+    stop: int,
+) -> None:
+    """dx = gain (dy - bias' / n - (x - mean) inverse scale' / n), with its two sums first."""
+    n, _, rest = x.shape
+    kind = x.dtype.type
+    count = max(n * rest, 1)
+    for c in range(start, stop):
+        middle = mean[c]
+        total, along = 0.0, 0.0
+        for i in range(n):
+            s, t = kind(0), kind(0)
+            for j in range(rest):
+                s += dy[i, c, j]
+                t += dy[i, c, j] * (x[i, c, j] - middle)
+            total += s
+            along += t
+        along *= inverse[c]
+        dbias[c] = kind(total)
+        dscale[c] = kind(along)
+        gain = scale[c] * inverse[c]
+        slope = kind(along * inverse[c] / count)
+        share = kind(total / count)
+        for i in range(n):
+            for j in range(rest):
+                dx[i, c, j] = gain * (dy[i, c, j] - share - (x[i, c, j] - middle) * slope)
+
+
+def batch_norm(
+    xp: Any,
+    X: Array,
+    Scale: Array,
+    Bias: Array,
+    Mean: Array,
+    Variance: Array,
+    MomentumTensor: Array,
+    epsilon: float,
+    momentum: float,
+    is_test: bool,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+    data_layout: str,
+) -> tuple[Array, ...]:
+    fixed = use_global_stats or (is_test and not trainable_statistics)
+    if fixed or data_layout == "NHWC" or not fits(X, Scale, Bias):
+        return generic.batch_norm(
+            xp, X, Scale, Bias, Mean, Variance, MomentumTensor, epsilon, momentum,
+            is_test, use_global_stats, trainable_statistics, data_layout,
+        )  # fmt: skip
+    x = X.reshape(len(X), X.shape[1], -1)
+    y = np.empty_like(x)
+    mean, variance, inverse = (np.empty_like(Scale) for _ in range(3))
+
+    def work(part: slice) -> None:
+        channel = (mean, variance, inverse, part.start, part.stop)
+        _forward(x, Scale, Bias, epsilon, y, *channel)
+
+    lanes.spread(xp, work, x.shape[1], 4 * x.size)
+    outs = generic.running(Mean, Variance, mean, variance, MomentumTensor, momentum)
+    return y.reshape(X.shape), *outs, mean, inverse
+
+
+def batch_norm_grad(
+    xp: Any,
+    X: Array,
+    Scale: Array,
+    SavedMean: Array,
+    SavedVariance: Array,
+    Mean: Array,
+    Variance: Array,
+    dY: Array,
+    epsilon: float,
+    is_test: bool,
+    use_global_stats: bool,
+    data_layout: str,
+    need: frozenset[str],
+) -> tuple[Array, Array, Array]:
+    plain = not (is_test or use_global_stats) and "X@GRAD" in need and data_layout != "NHWC"
+    if not plain or not fits(X, dY, Scale, SavedMean, SavedVariance):
+        return generic.batch_norm_grad(
+            xp, X, Scale, SavedMean, SavedVariance, Mean, Variance, dY, epsilon,
+            is_test, use_global_stats, data_layout, need,
+        )  # fmt: skip
+    x = X.reshape(len(X), X.shape[1], -1)
+    dy, dx = dY.reshape(x.shape), np.empty_like(x)
+    dscale, dbias = np.empty_like(Scale), np.empty_like(Scale)
+
+    def work(part: slice) -> None:
+        sums = (dscale, dbias, part.start, part.stop)
+        _backward(x, dy, Scale, SavedMean, SavedVariance, dx, *sums)
+
+    lanes.spread(xp, work, x.shape[1], 6 * x.size)
+    return dx.reshape(X.shape), dscale, dbias

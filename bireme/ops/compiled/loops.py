@@ -1,0 +1,30 @@
+"""How loops are compiled, and which arrays they take."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+from bireme.runtime.arrays import Array
+
+__all__ = ["compiled", "fits"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Sums may be taken in another order, so that they fill vectors; nothing is assumed of NaN or
+# infinity.
+_MATHS = {"reassoc", "contract", "nsz"}
+
+
+def compiled(function: F) -> F:
+    """Compiled when first called and then kept on disk; runs without the interpreter's lock."""
+    made: F = numba.njit(cache=True, nogil=True, fastmath=_MATHS, error_model="numpy")(function)
+    return made
+
+
+def fits(*arrays: Array) -> bool:
+    """Whether loops take these: float32 or float64 throughout, contiguous, writable."""
+    kind = arrays[0].dtype
+    return kind in ("float32", "float64") and all(
+        a.dtype == kind and a.flags.c_contiguous and a.flags.writeable for a in arrays
+    )

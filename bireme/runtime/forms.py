@@ -1,0 +1,45 @@
+"""Which form of a kernel runs on the host: the generic one, or the one that numba compiles.
+
+Decided while a plan is made; numba is first imported then. This file knows no arrays.
+"""
+
+import functools
+import importlib
+import importlib.util
+
+from bireme import flags
+from bireme.errors import ConfigError, UnsupportedError
+from bireme.ops.table import Kernel, Row
+
+from .places import CUDAPlace, Place
+
+__all__ = ["form_of"]
+
+
+def form_of(row: Row, kernel: Kernel, place: Place) -> Kernel:
+    """The form of a row's kernel that runs at `place`."""
+    if not row.compiled or kernel is not row.kernel or isinstance(place, CUDAPlace):
+        return kernel
+    return _compiled(row.compiled, row.type) if _wanted(str(flags.get("use_numba"))) else kernel
+
+
+def _wanted(choice: str) -> bool:
+    if choice not in ("auto", "on", "off"):
+        raise ConfigError(f"FLAGS_use_numba is {choice!r}", hint="say auto, on or off")
+    if choice == "on" and not _installed():
+        raise UnsupportedError(
+            "FLAGS_use_numba=on, but numba is not installed",
+            hint="pip install 'bireme[numba]', or leave the flag at auto",
+        )
+    return choice != "off" and _installed()
+
+
+@functools.cache
+def _installed() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+@functools.cache
+def _compiled(module: str, name: str) -> Kernel:
+    form: Kernel = getattr(importlib.import_module(f"bireme.ops.compiled.{module}"), name)
+    return form

@@ -1,0 +1,151 @@
+"""Compiled forms of kernels: chosen by a flag, imported late, and equal to the generic kernels."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bireme as fluid
+from bireme import flags
+from bireme.errors import ConfigError, UnsupportedError
+from bireme.ops import compiled
+from bireme.ops.table import ROWS
+from bireme.runtime import forms, lanes
+from bireme.runtime.places import CPUPlace, CUDAPlace
+
+HAS = forms._installed()
+needs_numba = pytest.mark.skipif(not HAS, reason="numba is not installed")
+FORMS = sorted(row.type for row in ROWS.values() if row.compiled)
+
+
+@pytest.fixture
+def use_numba() -> Iterator[Any]:
+    yield lambda choice: flags.set_flags({"FLAGS_use_numba": choice})
+    flags.set_flags({"FLAGS_use_numba": "auto"})
+
+
+def form(name: str) -> Any:
+    return forms.form_of(ROWS[name], ROWS[name].kernel, CPUPlace())
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_takes_what_the_generic_kernel_takes(name: str) -> None:
+    path = Path(compiled.__file__).with_name(f"{ROWS[name].compiled}.py")
+    tree = ast.parse(path.read_text("utf-8"))
+    (found,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
+    parameters = [a.arg for a in found.args.args]
+    assert parameters == list(inspect.signature(ROWS[name].kernel).parameters)
+
+
+def test_the_flag_chooses(use_numba: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    generic = ROWS["batch_norm"].kernel
+    use_numba("off")
+    assert form("batch_norm") is generic
+    use_numba("perhaps")
+    with pytest.raises(ConfigError, match="auto, on or off"):
+        form("batch_norm")
+    monkeypatch.setattr(forms, "_installed", lambda: False)
+    use_numba("auto")
+    assert form("batch_norm") is generic
+    use_numba("on")
+    with pytest.raises(UnsupportedError, match="not installed"):
+        form("batch_norm")
+    assert form("relu") is ROWS["relu"].kernel
+
+
+def test_a_device_runs_the_generic_kernel() -> None:
+    row = ROWS["batch_norm"]
+    assert forms.form_of(row, row.kernel, CUDAPlace(0)) is row.kernel
+
+
+_SCRIPT = """
+import sys
+import numpy as np
+import bireme as fluid
+x = fluid.layers.data("x", [4])
+loss = fluid.layers.mean(fluid.layers.fc(x, 2, act="tanh"))
+fluid.optimizer.SGD(0.1).minimize(loss)
+exe = fluid.Executor(fluid.CPUPlace())
+exe.run(fluid.default_startup_program())
+exe.run(feed={"x": np.ones((3, 4), "float32")}, fetch_list=[loss])
+assert "numba" not in sys.modules
+"""
+
+
+def test_a_plan_without_compiled_forms_does_not_import_numba() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# -- with numba --------------------------------------------------------------------------------
+def trained(use_numba: Any, choice: str, dtype: str) -> list[Any]:
+    """Some steps of a small image model; the last losses, outputs and parameters."""
+    use_numba(choice)
+    program, startup = fluid.Program(), fluid.Program()
+    program.random_seed = startup.random_seed = 7
+    with fluid.program_guard(program, startup), fluid.unique_name.guard():
+        h = fluid.layers.data("x", [3, 11, 12], dtype=dtype)
+        for size in (5, 3):
+            h = fluid.layers.conv2d(h, size, 3, padding=1, bias_attr=False)
+            h = fluid.layers.batch_norm(h, act="relu")
+            h = fluid.layers.pool2d(h, 2, "max", 2)
+        loss = fluid.layers.mean(fluid.layers.square(h))
+        fluid.optimizer.Momentum(0.05, 0.9).minimize(loss)
+    scope = fluid.Scope()
+    with fluid.scope_guard(scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(startup)
+        feed = {"x": np.random.RandomState(3).randn(6, 3, 11, 12).astype(dtype)}
+        losses = [exe.run(program, feed=feed, fetch_list=[loss, h]) for _ in range(4)]
+        names = sorted(p.name for p in program.list_vars() if p.persistable)
+        return [*losses[0], *losses[-1], *(np.array(scope.find_var(n).get_tensor()) for n in names)]
+
+
+@needs_numba
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-5), ("float64", 1e-11)])
+def test_training_is_the_same(
+    use_numba: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, tolerance: float, count: int
+) -> None:
+    monkeypatch.setattr(lanes, "_count", count)
+    monkeypatch.setattr(lanes, "_crew", None)
+    monkeypatch.setattr(lanes, "_WORTH", 0)
+    fast, plain = trained(use_numba, "on", dtype), trained(use_numba, "off", dtype)
+    for found, wanted in zip(fast, plain, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+@needs_numba
+@pytest.mark.parametrize("middle", [0.0, 100.0])
+def test_batch_norm_keeps_its_digits(middle: float) -> None:
+    rs = np.random.RandomState(1)
+    x = (rs.randn(6, 5, 9, 8) + middle).astype("float32")
+    ones, zeros = np.ones(5, "float32"), np.zeros(5, "float32")
+    rest = (None, 1e-5, 0.9, False, False, False, "NCHW")
+    y, *_ = form("batch_norm")(np, x, ones, zeros, zeros, ones, *rest)
+    exact = x.astype("float64")
+    exact = (exact - exact.mean((0, 2, 3), keepdims=True)) / np.sqrt(
+        exact.var((0, 2, 3), keepdims=True) + 1e-5
+    )
+    np.testing.assert_allclose(y, exact, atol=2e-6 * max(1, middle / 10))
+
+
+@needs_numba
+def test_equal_and_missing_numbers_pool_alike() -> None:
+    x = np.zeros((2, 1, 5, 4), "float32")
+    x[0, 0, 0, 1] = np.nan
+    x[1, 0, 2, 2:] = 3
+    rest = ([2, 2], [2, 2], [0, 0], "max", True, False, False, False, "EXPLICIT", "NCHW")
+    y = form("pool2d")(np, x, *rest)
+    np.testing.assert_array_equal(y, ROWS["pool2d"].kernel(np, x, *rest))
+    dy = np.arange(8, dtype="float32").reshape(y.shape)
+    dx = form("pool2d_grad")(np, x, y, dy, *rest)
+    np.testing.assert_array_equal(dx, ROWS["pool2d_grad"].kernel(np, x, y, dy, *rest))
