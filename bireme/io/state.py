@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.errors import FormatError, InvalidArgument
+from bireme.errors import FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Program, Variable
 from bireme.ir.proto import to_bytes
 from bireme.runtime.arrays import Array, to_host
@@ -122,6 +122,11 @@ def _state(variables: Iterable[Variable]) -> State:
         if cell is None or cell.value is None:
             raise InvalidArgument(
                 f"variable {var.name!r} has no value to save", hint="run the startup program first"
+            )
+        if not hasattr(cell.value, "__array__"):
+            raise UnsupportedError(
+                f"variable {var.name!r} is a table of rows by id, which this file has no form for",
+                hint="use save_persistables, which saves rows with their ids",
             )
         state[var.name] = np.ascontiguousarray(to_host(cell.value))
     return state

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from bireme.errors import FormatError, InvalidArgument
+from bireme.errors import FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Parameter, Program, Variable, VarType, default_main_program
 from bireme.runtime.scope import Scope, global_scope
+from bireme.runtime.tables import Table
 from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .files import read_bytes, written
@@ -114,7 +115,11 @@ def load_vars(
     )
     scope = global_scope()
     for var, value in zip(chosen, values, strict=True):
-        scope.var(var.name).put(value)
+        cell = scope.var(var.name)
+        if _grows(var) and isinstance(cell.value, Table):
+            cell.value.restore(value.rows, value.value)  # other rows begin as they would
+        else:
+            cell.put(Table.of(var.name, value) if _grows(var) else value)
 
 
 def load_params(
@@ -155,8 +160,13 @@ def _combined(dirname: str | None, chosen: Iterable[Variable], filename: str) ->
     return values
 
 
+def _grows(var: Variable) -> bool:
+    """Whether the variable is a table without a number of rows, which is saved with their ids."""
+    return var.persistable and var.type == VarType.LOD_TENSOR and var.shape[:1] == (-1,)
+
+
 def _read(reader: Reader, var: Variable, file: str) -> Any:
-    rows = var.type == VarType.SELECTED_ROWS
+    rows = var.type == VarType.SELECTED_ROWS or _grows(var)
     value = reader.selected_rows(var.name) if rows else reader.tensor(var.name)
     array = value.value if isinstance(value, SelectedRows) else value
     array = array.array if isinstance(array, LoDTensor) else array
@@ -205,6 +215,13 @@ def _value(scope: Scope, var: Variable) -> Any:
         raise InvalidArgument(
             f"variable {var.name!r} has no value to save",
             hint="run the startup program first, in this scope",
+        )
+    if isinstance(value, Table):
+        return value.selected()
+    if hasattr(value, "rows") and not isinstance(value, SelectedRows):
+        raise UnsupportedError(
+            f"table {var.name!r} lives at the servers, which alone can save it",
+            hint="save the other variables here: vars=[...]",
         )
     return value
 

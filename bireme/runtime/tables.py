@@ -147,6 +147,18 @@ class Table:
         self.fill()
         self.index = other.index
 
+    @classmethod
+    def of(cls, name: str, rows: SelectedRows) -> "Table":
+        """A table of these rows; whatever else is looked up in it reads as zeros."""
+        row, dtype = rows.value.shape[1:], rows.value.dtype
+
+        def zeros(ids: Array) -> Array:
+            return np.zeros((len(ids), *row), dtype)
+
+        table = cls(name, Recipe(zeros, rows.height, row, dtype))
+        table.restore(rows.rows, rows.value)
+        return table
+
     @property
     def values(self) -> Array:
         """The rows there are, by slot; a view to read and to write."""
