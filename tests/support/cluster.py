@@ -8,16 +8,16 @@ trainers are threads of the test. `faults.py` puts trouble on the way.
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import bireme.ops  # noqa: F401  # the rows
-from bireme.errors import BiremeError
+from bireme.errors import BiremeError, DeadlineExceeded
 from bireme.ir import Program
 from bireme.pserver.core import Core
 from bireme.pserver.roll import Limits
@@ -30,18 +30,55 @@ from bireme.rpc.wire import Unreachable
 from bireme.runtime.scope import Scope
 from bireme.trainer.link import Link
 
-LIMITS = Limits(silence=3.0, join=5.0, patience=10.0, farewell=0.3)
-TIMES = Times(beat=0.1, silence=3.0, deadline=10.0, join=5.0, grace=5.0)
+LIMITS = Limits(silence=20.0, join=20.0, patience=30.0, farewell=0.3)
+TIMES = Times(beat=0.1, silence=20.0, deadline=30.0, join=20.0, grace=5.0)
+
+
+class Loop:
+    """An event loop in a thread of its own. Once closed it takes nothing more: whoever is late
+    hears that nobody is there, as he would from a socket.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread.start()
+
+    def start(self, work: Callable[..., Coroutine[Any, Any, Any]], *given: Any) -> Future[Any]:
+        with self._lock:
+            self._check()
+            return asyncio.run_coroutine_threadsafe(work(*given), self._loop)
+
+    def soon(self, act: Callable[..., Any], *given: Any) -> None:
+        with self._lock:
+            self._check()
+            self._loop.call_soon_threadsafe(act, *given)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Unreachable("the cluster is over")
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
 
 
 class LocalExchange:
     """A stream of pieces to a service on an event loop, and back."""
 
-    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, service: Service, loop: Loop) -> None:
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._answers: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
         self._loop = loop
-        self._task = asyncio.run_coroutine_threadsafe(self._serve(service), loop)
+        self._task: Future[Any] | None = None
+        with suppress(Unreachable):  # to open never fails: whoever reads will see
+            self._task = loop.start(self._serve, service)
 
     async def _serve(self, service: Service) -> None:
         try:
@@ -55,39 +92,45 @@ class LocalExchange:
         while (piece := await self._requests.get()) is not None:
             yield piece
 
-    def _put(self, piece: bytes | None) -> None:
-        self._loop.call_soon_threadsafe(self._requests.put_nowait, piece)
-
     def write(self, pieces: list[bytes]) -> None:
-        for piece in pieces:
-            self._put(piece)
+        with suppress(Unreachable):
+            for piece in pieces:
+                self._loop.soon(self._requests.put_nowait, piece)
 
     def close(self) -> None:
-        self._put(None)
+        with suppress(Unreachable):
+            self._loop.soon(self._requests.put_nowait, None)
 
     def read(self) -> bytes | None:
+        if self._task is None:
+            raise Unreachable("the cluster is over")
         answer = self._answers.get(timeout=30)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     def cancel(self) -> None:
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
         self._answers.put(Unreachable("cancelled"))
 
 
 class LocalWire:
     """Function calls instead of a socket."""
 
-    def __init__(self, endpoint: str, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, endpoint: str, service: Service, loop: Loop) -> None:
         self.endpoint = endpoint
         self._service = service
         self._loop = loop
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
-        return asyncio.run_coroutine_threadsafe(self._service.call(request), self._loop).result(
-            timeout
-        )
+        try:
+            answer: bytes = self._loop.start(self._service.call, request).result(timeout)
+        except CancelledError:
+            raise Unreachable("the cluster is over") from None
+        except TimeoutError:
+            raise DeadlineExceeded(f"{self.endpoint} did not answer in {timeout} s") from None
+        return answer
 
     def exchange(self, timeout: float, brief: bool = False) -> LocalExchange:
         return LocalExchange(self._service, self._loop)
@@ -99,13 +142,11 @@ class LocalWire:
 class Server:
     """One server of a cluster."""
 
-    def __init__(
-        self, settings: Settings, updates: Updates, loop: asyncio.AbstractEventLoop, limits: Limits
-    ) -> None:
+    def __init__(self, settings: Settings, updates: Updates, loop: Loop, limits: Limits) -> None:
         self.core = Core(settings, limits)
         self.updates = updates
         self.service = Service(self.core, updates, tick=0.05)
-        self.outcome: Future[Any] = asyncio.run_coroutine_threadsafe(self.service.run(), loop)
+        self.outcome: Future[Any] = loop.start(self.service.run)
 
     def result(self) -> None:
         """Wait for the server's end; raises what ended it."""
@@ -124,9 +165,7 @@ class Cluster:
         self.times = times
         self.servers: dict[str, Server] = {}
         self._links: list[Link] = []
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
+        self.loop = Loop()
 
     def serve(
         self, program: Program, scope: Scope, prepare: Callable[[int], Callable[[], None]]
@@ -156,12 +195,9 @@ class Cluster:
     def close(self) -> None:
         for link in self._links:
             link.silence()
-        asyncio.run_coroutine_threadsafe(_end_all(), self.loop).result(10)
+        self.loop.close()
         for server in self.servers.values():
             server.service.close()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(5)
-        self.loop.close()
 
 
 async def _end_all() -> None:
