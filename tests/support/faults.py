@@ -136,3 +136,46 @@ def _drain(stream: Any) -> None:
             pass
     except Unreachable:
         pass
+
+
+class SlowWire:
+    """A wire on which every message takes its time, a different one each."""
+
+    def __init__(self, inner: Any, longest: float, seed: int) -> None:
+        self.endpoint: str = inner.endpoint
+        self._inner = inner
+        self._longest = longest
+        self._random = random.Random(seed)
+
+    def wait(self) -> None:
+        time.sleep(self._longest * self._random.random())
+
+    def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
+        self.wait()
+        answer: bytes = self._inner.call(request, timeout, wait)
+        self.wait()
+        return answer
+
+    def exchange(self, timeout: float, brief: bool = False) -> Any:
+        return SlowExchange(self._inner.exchange(timeout, brief), self)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class SlowExchange:
+    """Each frame waits before it leaves, each answer before it is read."""
+
+    def __init__(self, inner: Any, wire: SlowWire) -> None:
+        self._inner = inner
+        self._wire = wire
+        self.close, self.cancel = inner.close, inner.cancel
+
+    def write(self, pieces: list[bytes]) -> None:
+        self._wire.wait()
+        self._inner.write(pieces)
+
+    def read(self) -> bytes | None:
+        self._wire.wait()
+        piece: bytes | None = self._inner.read()
+        return piece
