@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, ProtocolError
 from bireme.ops.tiles import merge_rows
 from bireme.rpc.codec import Value
 from bireme.runtime.arrays import Array, to_host
@@ -43,6 +43,13 @@ class Question:
             for shard, ids in zip(self.route.shards, self.wanted, strict=True)
             if ids.size
         ]
+        for part in parts:
+            if self.route.width >= 0 and part.shape[1:] != (self.route.width,):
+                raise ProtocolError(
+                    f"rows of the table '{self.route.table}' arrive as {list(part.shape[1:])}, "
+                    f"but this program's have {self.route.width} numbers",
+                    hint="all processes must run the same script",
+                )
         table = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if self.route.padding >= 0:
             table = np.where(

@@ -77,7 +77,7 @@ class Fetch:
 @dataclass(frozen=True, slots=True)
 class LookUp:
     """Rows of a table, which lies at several servers: in ranges of rows, or every row where its
-    id says. `height` bounds the ids unless it is -1.
+    id says. `height` bounds the ids unless it is -1; rows have `width` numbers unless it is -1.
     """
 
     ids: tuple[str, ...]
@@ -86,6 +86,7 @@ class LookUp:
     padding: int
     squeeze: bool  # ids carry a last dimension of 1, which the rows replace
     height: int = -1
+    width: int = -1
 
     @property
     def table(self) -> str:
@@ -239,7 +240,7 @@ def _fake_init(op: Operator) -> Iterator[Route]:
     for k, (part, endpoint) in enumerate(_zip(op, names, endpoints)):
         begin, every = (sum(rows[:k]), 0) if rows else (k, len(names))
         shards.append(Part(name, endpoint, part, begin, sum(rows[: k + 1]) or None, every))
-    look_up = LookUp(("ids",), ("rows",), tuple(shards), -1, False, shape[0]) if shards else None
+    look_up = LookUp(("ids",), ("rows",), tuple(shards), -1, False, *shape) if shards else None
     yield Elsewhere(name, shape, look_up)
 
 
@@ -278,6 +279,7 @@ def _scattered(split: Operator, fetch: Operator, merge: Operator) -> LookUp:
         int(given.get("bireme.padding", -1)),
         given.get("bireme.version", "lookup_table") == "lookup_table",
         int(given.get("bireme.height", -1)),
+        int(given.get("bireme.width", -1)),
     )
 
 

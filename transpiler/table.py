@@ -52,6 +52,7 @@ def _table_row(plan: "Plan", index: int) -> tuple[str, ...]:
     size = "grows" if rows < 0 else f"{rows:,}"
     kind = numpy_name(table.dtype)
     why = f"distributed table of {kind}: row id mod {servers}"
+    why += "; its rows are not compensated for delays" if plan.modes.dc_asgd else ""
     return table.param, _shape(table.shape), "by id", size, "-", "all", why
 
 

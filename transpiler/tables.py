@@ -67,6 +67,7 @@ def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> lis
         "epmap": list(plan.cluster.endpoints),
         "bireme.table": table.param,
         "bireme.height": table.shape[0],
+        "bireme.width": table.shape[1],
         "bireme.padding": lookups[0].op.attrs.get("padding_idx", -1),
         "bireme.version": lookups[0].op.type,
     }

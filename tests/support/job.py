@@ -16,6 +16,7 @@ from bireme.trainer.links import links
 
 from .cluster import Cluster, Server, cluster, side_by_side
 
+Way = Callable[[Any], Any]  # how servers are reached -> how they are reached now
 Build = Callable[[], tuple[Program, Program, Any]]  # -> main, startup, loss
 
 
@@ -92,18 +93,20 @@ class Job:
         return Trainer(number, main, loss, Scope(), executor, before), startup
 
     @contextmanager
-    def servers_up(self) -> Iterator[list[Server]]:
-        """Servers that this process's trainers reach."""
+    def servers_up(self, way: Way = lambda dial: dial) -> Iterator[list[Server]]:
+        """Servers that this process's trainers reach; `way` puts trouble on it."""
         with cluster() as made:
-            dial, links.dial = links.dial, made.dial
+            dial, links.dial = links.dial, way(made.dial)
             try:
                 yield self.serve(made)
             finally:
                 links.dial = dial
 
-    def run(self, body: Callable[[Trainer], Any]) -> tuple[list[Any], list[Server]]:
+    def run(
+        self, body: Callable[[Trainer], Any], way: Way = lambda dial: dial
+    ) -> tuple[list[Any], list[Server]]:
         """Every trainer runs its startup program and `body`; what the bodies gave, in order."""
-        with self.servers_up() as servers:
+        with self.servers_up(way) as servers:
             ready = [self.trainer(i) for i in range(self.trainers)]
 
             def work(trainer: Trainer, startup: Program) -> Any:

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import bireme as fluid
-from bireme.errors import InvalidArgument, UnsupportedError
+from bireme.errors import InvalidArgument, ProtocolError, UnsupportedError
 from bireme.trainer.communicator import ASYNC, GEO, HALF_ASYNC, SYNC, Communicator
+from bireme.trainer.lookup import ask
+from bireme.trainer.routes import LookUp, Part
 from bireme.transpiler import GeoSgdTranspiler
+from tests.support.faults import Faults
 from tests.support.job import Build, Job, Trainer
 
 STEPS, BATCH = 8, 16
@@ -326,6 +329,23 @@ def test_bad_ids_are_refused_before_anything_is_sent(ids: Any, problem: str) -> 
     (found,), _ = job.run(lambda t: t.step(bad))
     assert isinstance(found, InvalidArgument)
     assert problem in str(found)
+
+
+def test_rows_of_another_width_are_refused_when_they_arrive() -> None:
+    route = LookUp(("i",), ("o",), (Part("t", "s", "t", 0, None, 1),), -1, False, -1, 5)
+    question = ask(route, {"i": np.array([3])}.__getitem__)
+    with pytest.raises(ProtocolError, match=r"table 't' arrive as \[4\]"):
+        question.answers({"s": {"t": np.zeros((1, 4), np.float32)}})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_trouble_on_the_way_changes_nothing(seed: int) -> None:
+    faults = Faults(seed)
+    job = Job(model([-1, 4], second=True))
+    plain, _ = job.run(train)
+    troubled, _ = job.run(train, faults.dial)
+    assert faults.count
+    assert troubled == plain
 
 
 def test_decay_of_a_distributed_table_is_refused() -> None:
