@@ -26,7 +26,10 @@ from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 from bireme.errors import InvalidArgument
-from bireme.ir import SCHEMAS, Block, Operator, Variable, grad_name
+from bireme.ir import SCHEMAS, Block, Operator, grad_name
+
+from .infer import Infer as Infer
+from .infer import described
 
 Kernel = Callable[..., Any]
 F = TypeVar("F", bound=Kernel)
@@ -167,10 +170,10 @@ class Row:
     def _infer(self, op: Operator, block: Block) -> None:
         assert self.rule is not None
         try:
-            self.rule(Infer(op, block))
+            self.rule(Infer(op, block, self.default_of))
         except InvalidArgument as error:
             if error.where is None:
-                shapes = ", ".join(_described(block, n) for n in op.input_arg_names)
+                shapes = ", ".join(described(block, n) for n in op.input_arg_names)
                 error.where = f"op: {op}\n  with {shapes}" + (
                     f"\n  at {op.site}" if op.site else ""
                 )
@@ -206,70 +209,6 @@ class Row:
         if attr in self.defaults or self.forward is None:
             return self.defaults.get(attr)
         return self.forward.defaults.get(attr)
-
-
-class Infer:
-    """What a shape rule sees: the operator's input variables, and a way to describe its outputs."""
-
-    __slots__ = ("block", "op")
-
-    def __init__(self, op: Operator, block: Block) -> None:
-        self.op = op
-        self.block = block
-
-    def inputs(self, slot: str) -> list[Variable]:
-        return [self.block._var_recursive(n) for n in self.op.inputs.get(slot, ())]
-
-    def input(self, slot: str) -> Variable | None:
-        names = self.op.inputs.get(slot)
-        return self.block._var_recursive(names[0]) if names else None
-
-    def x(self, slot: str = "X") -> Variable:
-        """The first variable of a slot that must not be empty."""
-        found = self.input(slot)
-        if found is None:
-            raise InvalidArgument(f"operator {self.op.type!r} needs input {slot!r}")
-        return found
-
-    def attr(self, name: str) -> Any:
-        return self.op.attrs.get(name, ROWS[self.op.type].default_of(name))
-
-    def outputs(self, slot: str) -> list[Variable]:
-        found = (self.block._find_var_recursive(n) for n in self.op.outputs.get(slot, ()))
-        return [v for v in found if v is not None]
-
-    def set(
-        self,
-        slot: str,
-        shape: Iterable[int] | None = None,
-        dtype: Any = None,
-        *,
-        lod_level: int | None = None,
-        type: Any = None,
-        index: int = 0,
-        like: Variable | None = None,
-    ) -> None:
-        """Describe output `index` of a slot; an absent output is skipped. `like` fills what is not
-        given.
-        """
-        names = self.op.outputs.get(slot, ())
-        var = self.block._find_var_recursive(names[index]) if index < len(names) else None
-        if var is None:
-            return
-        if like is not None:
-            shape = like.shape if shape is None else shape
-            dtype = like.dtype if dtype is None else dtype
-            lod_level = like.lod_level if lod_level is None else lod_level
-        d = var.__dict__
-        if shape is not None:
-            d["_shape"] = tuple(int(n) for n in shape)
-        if dtype is not None:
-            d["_dtype"] = dtype
-        if lod_level is not None:
-            d["_lod_level"] = lod_level
-        if type is not None:
-            d["_type"] = type
-        self.block.program.touch()
 
 
 ROWS: dict[str, Row] = {}
@@ -405,8 +344,3 @@ def _default_returns(row: Row) -> tuple[str, ...]:
     if len(shown) > 1 and row.forward is None:
         raise TypeError(f"operator {row.type!r} has outputs {shown}: say returns='...'")
     return shown
-
-
-def _described(block: Block, name: str) -> str:
-    var = block._find_var_recursive(name)
-    return f"{name}: ?" if var is None else f"{name}: {var.numpy_dtype}{list(var.shape)}"
