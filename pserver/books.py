@@ -4,7 +4,7 @@ The core raises the numbers that follow from its rules, the shell those of bytes
 numbers: no clock, no socket, no array.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from bireme.rpc.tally import STEPS, Histogram, Sample
@@ -69,8 +69,16 @@ class Watched(Protocol):
 class Account:
     """A server's books as the admin port shows them."""
 
-    def __init__(self, core: Watched, endpoint: str, mode: str, clock: Any) -> None:
+    def __init__(
+        self,
+        core: Watched,
+        endpoint: str,
+        mode: str,
+        clock: Callable[[], float],
+        beside: Callable[[], Iterable[Sample]] = tuple,
+    ) -> None:
         self._core = core
+        self._beside = beside  # what the shell and the tables know
         self._endpoint = endpoint
         self._mode = mode
         self._clock = clock  # seconds since 1970, for the times of heartbeats
@@ -93,6 +101,7 @@ class Account:
         yield Sample("bireme_rpc_deduplicated_total", books.repeats, {"method": "exchange"})
         yield Sample("bireme_barrier_wait_seconds", books.waits, {"barrier": "round"})
         yield Sample("bireme_barrier_waiting", core.waiting, {"barrier": "round"})
+        yield from self._beside()
         for trainer, found in list(books.staleness.items()):
             yield Sample("bireme_gradient_staleness_steps", found, {"trainer": trainer})
         for trainer, count in list(books.applied.items()):

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bireme import flags
@@ -17,7 +17,7 @@ from bireme.rpc.door import opened
 from bireme.rpc.memory import keep_memory
 from bireme.rpc.refusals import raised
 from bireme.rpc.server import listening, native_methods, unary_methods
-from bireme.rpc.tally import tally
+from bireme.rpc.tally import Sample, tally
 
 from . import events as e
 from .books import Account
@@ -75,7 +75,13 @@ def host(settings: Settings, updates: Updates, times: Limits) -> None:
     signals: list[int] = []
     core = Core(settings, times)
     service = Service(core, updates, tick=min(0.25, times.silence / 20))
-    account = Account(core, settings.endpoint, mode_of(settings).name, time.time)
+    account = Account(
+        core,
+        settings.endpoint,
+        mode_of(settings).name,
+        time.time,
+        lambda: _gauges(service, updates),
+    )
     tally.enter("server", settings.index)
     tally.sources.append(account)
     try:
@@ -91,6 +97,14 @@ def host(settings: Settings, updates: Updates, times: Limits) -> None:
         raise service.error
     if failure is not None:
         raise raised(refused(failure))
+
+
+def _gauges(service: Service, updates: Updates) -> Iterator[Sample]:
+    """What grows and shrinks beside the core."""
+    yield Sample("bireme_queue_depth", service.queued, {"queue": "updates"})
+    for table in updates.tables:
+        yield Sample("bireme_table_rows", len(table), {"table": table.name})
+        yield Sample("bireme_table_bytes", table.nbytes, {"table": table.name})
 
 
 async def _serve(

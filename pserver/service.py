@@ -97,6 +97,11 @@ class Service:
         self.error: BaseException | None = None  # what an update raised
         self.door = ""  # where trainers of this host may come in
 
+    @property
+    def queued(self) -> int:
+        """How many tasks the worker has been given and has not done."""
+        return self._queued
+
     # -- the life of a server --------------------------------------------------------------
     async def run(self) -> e.Failure | None:
         """Serve until every trainer has completed; the failure if it ends otherwise."""
