@@ -14,6 +14,7 @@ import bireme as fluid
 from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.runtime.index import FIRST, Index
 from bireme.runtime.random import Key
+from bireme.runtime.room import Room
 from bireme.runtime.tables import Recipe, Table
 
 IDS = st.lists(st.integers(0, 2**62) | st.integers(0, 40), max_size=60)
@@ -42,6 +43,18 @@ def test_an_index_grows_by_doubling(step: int) -> None:
     assert index.capacity == 8 * FIRST
     assert np.array_equal(np.sort(index.ids), ids)
     assert np.array_equal(index.ids[index.find(ids)], ids)
+
+
+def test_room_grows_in_place_or_beside_what_somebody_looks_at() -> None:
+    room = Room((2,), np.float32, 4)
+    room.array[:] = 3
+    room.grow(1 << 16, 4)
+    assert room.array.shape == (1 << 16, 2)
+    assert (room.array[:4] == 3).all()
+    seen = room.array[:2]
+    room.grow(1 << 17, 4)
+    room.array[:] = 5
+    assert (seen == 3).all()
 
 
 # -- first values ------------------------------------------------------------------------------

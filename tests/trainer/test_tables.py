@@ -81,6 +81,12 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "rmsprop": lambda: fluid.optimizer.RMSProp(0.05),
     "ftrl": lambda: fluid.optimizer.Ftrl(0.1),
     "clipped": lambda: fluid.optimizer.SGD(0.1, grad_clip=fluid.clip.GradientClipByNorm(10.0)),
+    "clipped_together": lambda: fluid.optimizer.Adagrad(
+        0.1, grad_clip=fluid.clip.GradientClipByGlobalNorm(50.0)
+    ),
+    "clipped_by_value": lambda: fluid.optimizer.SGD(
+        0.1, grad_clip=fluid.clip.GradientClipByValue(9.0)
+    ),
 }
 
 
