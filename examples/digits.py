@@ -2,6 +2,7 @@
 
     python examples/digits.py                                       one process
     bireme launch --servers 2 --trainers 2 examples/digits.py       parameter servers
+    bireme launch --servers 2 --trainers 2 examples/digits.py --mode async
     bireme launch --mode nccl2 --trainers 2 examples/digits.py      all-reduce
 
 The environment says which role a process plays; model and training loop are the same in all.
@@ -16,6 +17,10 @@ import digits_report
 import bireme as fluid
 from bireme.fleet.progress import report
 from bireme.fleet.role_maker import Role
+from bireme.transpiler import GeoSgdTranspiler
+
+BESIDE = ("async", "half_async", "geo")  # modes in which a Communicator sends and receives
+GEO_STEPS = 10  # steps that a trainer of geo-SGD makes on its own
 
 
 def build(size, rate):
@@ -36,8 +41,11 @@ def distribute(role, mode):
     if role.kind == "local":
         return None
     config = fluid.DistributeTranspilerConfig()
-    config.mode = mode
-    t = fluid.DistributeTranspiler(config=config)
+    config.mode = "nccl2" if mode == "nccl2" else "pserver"
+    if mode in BESIDE:
+        config.sync_mode, config.runtime_split_send_recv = False, mode != "geo"
+        config.half_async = mode == "half_async"
+    t = (GeoSgdTranspiler if mode == "geo" else fluid.DistributeTranspiler)(config=config)
     if mode == "nccl2":
         t.transpile(
             role.trainer_id,
@@ -45,8 +53,23 @@ def distribute(role, mode):
             current_endpoint=role.endpoint,
         )
     else:
-        t.transpile(role.trainer_id, pservers=",".join(role.servers), trainers=role.trainers)
+        t.transpile(
+            role.trainer_id,
+            pservers=",".join(role.servers),
+            trainers=role.trainers,
+            sync_mode=mode not in BESIDE,
+        )
     return t
+
+
+def communicate(t, program, mode, role):
+    """What sends and receives beside training; None where the program does so itself."""
+    if t is None or mode not in BESIDE:
+        return None
+    if mode != "geo":
+        return fluid.communicator.Communicator(program)
+    told = {"push_vars": t.vars_info, "trainers": role.trainers, "push_nums": GEO_STEPS}
+    return fluid.communicator.Communicator(program, kwargs=told)
 
 
 def serve(t, endpoint):
@@ -93,18 +116,25 @@ def main(options):
     mode = options.mode or ("nccl2" if role.is_collective else "pserver")
     training, held_out = digits_data.load(options.data)
     fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 1
-    guess, loss, accuracy, test = build(training.pixels.shape[1], options.lr)
+    # where every trainer's gradient counts in full instead of their mean, each step is smaller
+    rate = options.lr / (role.trainers if mode in ("async", "half_async") else 1)
+    guess, loss, accuracy, test = build(training.pixels.shape[1], rate)
     t = distribute(role, mode)
     if role.is_server:
         return serve(t, role.endpoint)
     program = fluid.default_main_program()
-    if t and mode == "pserver":
+    if t and mode != "nccl2":
         program = t.get_trainer_program()
         if role.is_first:
             print(t.plan, flush=True)
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
+    communicator = communicate(t, program, mode, role)
+    if communicator:
+        communicator.start()
     curve = train(exe, program, [loss, accuracy], training, options, role)
+    if communicator:
+        communicator.stop()
     if role.is_first:
         finish(exe, guess, accuracy, test, held_out, curve, options)
     exe.close()
@@ -115,7 +145,7 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=64, help="of all trainers together")
     parser.add_argument("--lr", type=float, default=0.2)
-    parser.add_argument("--mode", choices=["pserver", "nccl2"], help="default: what the role says")
+    parser.add_argument("--mode", choices=["pserver", *BESIDE, "nccl2"], help="default: by role")
     parser.add_argument("--data", metavar="DIR", help="folder of idx .gz files (MNIST's format)")
     parser.add_argument("--save", metavar="DIR", help="write the model and the learning curve here")
     main(parser.parse_args())
