@@ -84,6 +84,7 @@ class Admin:
 
         labels = {"version": __version__, "role": self._books.role}
         yield Sample("bireme_build_info", 1, labels)
+        yield Sample("bireme_incarnation", int(self._began), {"role": self._books.role})
         for source in (self._books, *self._books.sources):
             yield from source.samples()
         yield from process_samples()

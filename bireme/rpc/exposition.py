@@ -31,7 +31,10 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "bireme_checkpoint_last_success_timestamp_seconds": ("gauge", "when the last one was made"),
     "bireme_peer_up": ("gauge", "1 while a peer takes part"),
     "bireme_peer_last_heartbeat_timestamp_seconds": ("gauge", "when a peer was last heard"),
-    "bireme_incarnation": ("gauge", "which life of this process it is"),
+    "bireme_incarnation": (
+        "gauge",
+        "when this life of the role began; a restart is a larger number",
+    ),
     "bireme_loss": ("gauge", "the loss that the script reported last"),
     "bireme_accuracy": ("gauge", "the accuracy that the script reported last"),
     "process_resident_memory_bytes": ("gauge", "memory in use"),

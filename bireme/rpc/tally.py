@@ -71,9 +71,9 @@ class Tally:
     received: int = 0
     retries: int = 0
     last_error: str = ""
-    incarnation: int = 0
     step_seconds: Histogram = field(default_factory=Histogram)
     waits: Histogram = field(default_factory=Histogram)
+    saves: Histogram = field(default_factory=Histogram)
     gauges: dict[str, float] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
 
@@ -86,6 +86,12 @@ class Tally:
         self.steps += 1
         self.samples_seen += samples
         self.step_seconds.observe(seconds)
+
+    def saved(self, size: int, seconds: float, now: float) -> None:
+        """A checkpoint of `size` bytes has been written, `now` in seconds since 1970."""
+        self.saves.observe(seconds)
+        self.gauges["bireme_checkpoint_bytes"] = size
+        self.gauges["bireme_checkpoint_last_success_timestamp_seconds"] = now
 
     def note(self, error: object) -> None:
         """Something went wrong; the newest is remembered."""
@@ -106,17 +112,18 @@ class Tally:
 
     def samples(self) -> Iterable[Sample]:
         who = {"role": self.role, "trainer": self.index}
-        yield Sample("bireme_incarnation", self.incarnation, {"role": self.role})
+        mine = {} if self.role == "server" else {"trainer": self.index}
+        for name, value in list(self.gauges.items()):
+            yield Sample(name, value, mine)
+        if self.saves.count:
+            yield Sample("bireme_checkpoint_seconds", self.saves, {"kind": "save"})
         if self.role != "server":
-            mine = {"trainer": self.index}
             yield Sample("bireme_steps_total", self.steps, who)
             yield Sample("bireme_samples_total", self.samples_seen, who)
             yield Sample("bireme_step_seconds", self.step_seconds, {**mine, "phase": "step"})
             yield Sample("bireme_barrier_wait_seconds", self.waits, {"barrier": "round"})
             yield from _bytes("push", self.sent, "pull", self.received)
             yield Sample("bireme_rpc_retries_total", self.retries, {"method": "exchange"})
-            for name, value in list(self.gauges.items()):
-                yield Sample(name, value, mine)
 
     def status(self) -> dict[str, Any]:
         figures = {name.removeprefix("bireme_"): value for name, value in self.gauges.items()}

@@ -18,7 +18,9 @@ import pytest
 
 from bireme.errors import ConfigError
 from bireme.fleet import top
+from bireme.fleet.child import Child
 from bireme.fleet.job_file import JobFile, Process, read
+from bireme.fleet.launch import Seat
 from bireme.rpc.admin_server import Admin
 from bireme.rpc.tally import Tally
 
@@ -135,6 +137,18 @@ def test_on_a_terminal_the_table_stays_in_place(admin: Admin, tmp_path: Path) ->
         os.close(ours)
     assert b"\x1b[3F" in seen  # back up over what was drawn, nothing is erased first
     assert seen.rstrip().endswith(b"\x1b[?25h")  # the cursor is back
+
+
+def test_what_a_process_says_of_its_port_is_no_progress(tmp_path: Path) -> None:
+    command = ["-c", ""]
+    child = Child(Seat("server", 0, "serverlog.0", {}), command, dict(os.environ), tmp_path)
+    child._take({"admin": "127.0.0.1:7", "time": 1.0})
+    assert (child.admin, child.figures) == ("127.0.0.1:7", {})
+    child._take({"step": 3, "time": 2.0})
+    assert (child.admin, child.figures["step"]) == ("127.0.0.1:7", 3.0)
+    child.signal_group(signal.SIGKILL)
+    child.reap()
+    child.close()
 
 
 SCRIPT = """
