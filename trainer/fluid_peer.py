@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 import numpy as np
 
 from bireme import flags
-from bireme.errors import BiremeError, PeerLost, ProtocolError
+from bireme.errors import BiremeError, PeerLost, ProtocolError, UnsupportedError
 from bireme.rpc import messages as m
 from bireme.rpc.fluid_client import FluidCall, FluidWire
 from bireme.rpc.fluid_codec import Variable, decode_variable, encode_variable
@@ -257,10 +257,19 @@ class FluidPeer:
 
     # -- the end ---------------------------------------------------------------------------
     def say(self, message: m.Message, timeout: float, wait: bool = False) -> m.Message:
-        """Tell that this trainer has finished; Fluid's wire has no word for giving up."""
+        """Tell that this trainer has finished; Fluid's wire has no word for giving up.
+
+        Raises:
+            UnsupportedError: no Fluid server understands this.
+        """
         if isinstance(message, m.Complete):
             said = encode_variable(Variable(name=COMPLETE, trainer=self._trainer))
             self.wire.start("SendVariable", said, timeout).result()
+        elif not isinstance(message, m.Abort):
+            raise UnsupportedError(
+                f"{self.name} is one of Fluid's and knows no {type(message).__name__}",
+                hint="save from a trainer, or use bireme's servers",
+            )
         return m.Accepted()
 
     def close(self) -> None:

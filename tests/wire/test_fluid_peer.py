@@ -20,6 +20,7 @@ from bireme.pserver.service import Service
 from bireme.pserver.settings import read_settings
 from bireme.pserver.updates import Updates
 from bireme.rpc import fluid_client
+from bireme.rpc import messages as m
 from bireme.rpc.client import GrpcWire
 from bireme.rpc.liveness import Times
 from bireme.rpc.server import listening
@@ -189,6 +190,15 @@ def test_what_this_wire_cannot_carry_is_refused_before_it_leaves(
     used = link()
     with pytest.raises(InvalidArgument, match="too large for Fluid's wire"):
         used.push(server.endpoint, "w@GRAD.trainer_0", np.ones(1000, np.float32))
+
+
+def test_words_that_fluid_does_not_know_are_refused_not_dropped(old: Callable[..., Old]) -> None:
+    peer = link().peer(old(1).endpoint)
+    assert isinstance(
+        peer.say(m.Abort(trainer=0, incarnation=1, step=0, cause="x"), 1.0), m.Accepted
+    )
+    with pytest.raises(UnsupportedError, match="knows no Hello"):
+        peer.say(m.Hello(trainer=0, incarnation=1), 1.0)
 
 
 def test_values_of_all_trainers_have_no_way_through_fluid(old: Callable[..., Old]) -> None:
