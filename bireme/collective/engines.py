@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bireme import flags
 from bireme.errors import ConfigError, UnknownName, UnsupportedError
+from bireme.rpc.admin import opened
 from bireme.rpc.tally import tally
 from bireme.runtime.places import CPUPlace, CUDAPlace, Place
 
@@ -91,6 +92,7 @@ def choose_engine(place: Place, environ: Mapping[str, str]) -> str:
 def join(job: Job, engine: str) -> Session:
     """Join a job with an engine; a job of one rank needs none."""
     tally.enter("trainer", job.rank)
+    opened()
     return _Local(job) if len(job.endpoints) == 1 else ENGINES[engine](job)
 
 
