@@ -9,9 +9,10 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,16 +25,24 @@ class Runner:
     """A process that runs a script on one implementation, a round whenever it is asked."""
 
     def __init__(
-        self, python: str, script: str, module: str, *words: str, threads: int = 0
+        self,
+        python: str,
+        script: str,
+        module: str,
+        *words: str,
+        threads: int = 0,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         command = [python, str(HERE / script), module, *words]
-        env = {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+        limit = {"OMP_NUM_THREADS": str(threads)} if threads else {}
+        env = {**os.environ, **limit, **(env or {})}
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True, env=env
         )
         self.facts: dict[str, float] = self._answer()
         self.times: list[float] = []
+        self.rounds: list[list[float]] = []
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None
@@ -46,7 +55,8 @@ class Runner:
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        self.times += self._answer()
+        self.rounds.append(self._answer())
+        self.times += self.rounds[-1]
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -66,10 +76,17 @@ def peer_python() -> str | None:
 
 @contextmanager
 def runners(
-    script: str, words: Sequence[str] = (), peers: Sequence[Sequence[str]] = ((),), threads: int = 0
+    script: str,
+    words: Sequence[str] = (),
+    peers: Sequence[Sequence[str]] = ((),),
+    threads: int = 0,
+    ours: Mapping[str, Mapping[str, str]] = MappingProxyType({"bireme": {}}),
 ) -> Iterator[dict[str, Runner]]:
-    """Ours, and the peer once per list of extra words; closed at the end."""
-    found = {"bireme": Runner(sys.executable, script, "bireme", *words, threads=threads)}
+    """Ours, once per environment, and the peer once per list of extra words; closed at the end."""
+    found = {
+        label: Runner(sys.executable, script, "bireme", *words, threads=threads, env=env)
+        for label, env in ours.items()
+    }
     python = peer_python()
     if python is not None:
         for extra in peers:

@@ -10,7 +10,7 @@ from bireme.runtime.values import SelectedRows
 from .optimize import norm
 from .shapes import each_as
 from .table import op, selected_rows
-from .tiles import copied, dense, targets, tiles, unique_rows
+from .tiles import copied, dense, targets, tiles, unique_rows, walk
 
 _MOMENTS = {"ParamOut": "Param", "Moment1Out": "Moment1", "Moment2Out": "Moment2"}
 _ADAM = {**_MOMENTS, "Beta1PowOut": "Beta1Pow", "Beta2PowOut": "Beta2Pow"}
@@ -43,9 +43,12 @@ def adam(
     )
     rate = _rate(xp, LearningRate, Beta1Pow, Beta2Pow)
     arrays = (Param, Grad.reshape(Param.shape), Moment1, Moment2, new, first, second)
-    for p, g, m, v, q, n, w in tiles(xp, *arrays):
+
+    def rule(p: Array, g: Array, m: Array, v: Array, q: Array, n: Array, w: Array) -> None:
         _moments(xp, g, m, v, n, w, beta1, beta2)
         xp.subtract(p, _adam_step(xp, n, w, rate, epsilon), out=q)
+
+    walk(xp, rule, *arrays)
     xp.multiply(Beta1Pow, beta1, out=power1)
     xp.multiply(Beta2Pow, beta2, out=power2)
     return new, first, second, power1, power2

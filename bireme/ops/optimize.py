@@ -14,7 +14,7 @@ from bireme.runtime.values import SelectedRows
 
 from .shapes import each_as
 from .table import op, selected_rows
-from .tiles import copied, dense, searched, targets, tiles, unique_rows
+from .tiles import copied, dense, searched, targets, tiles, unique_rows, walk
 
 _PARAM = each_as(ParamOut="Param")
 _VELOCITY = each_as(ParamOut="Param", VelocityOut="Velocity")
@@ -24,8 +24,11 @@ _VELOCITY = each_as(ParamOut="Param", VelocityOut="Velocity")
 def sgd(xp: Any, Param: Array, Grad: Array, LearningRate: Array, out: Any = None) -> Array:
     """p <- p - r g"""
     (new,) = targets(xp, out, Param)
-    for p, g, q in tiles(xp, Param, Grad.reshape(Param.shape), new):
+
+    def rule(p: Array, g: Array, q: Array) -> None:
         xp.subtract(p, g * LearningRate, out=q)
+
+    walk(xp, rule, Param, Grad.reshape(Param.shape), new)
     return new
 
 
@@ -62,11 +65,14 @@ def momentum(
     Sutskever et al., On the importance of initialization and momentum in deep learning, 2013.
     """
     new, speed = targets(xp, out, Param, Velocity)
-    for p, g, v, q, w in tiles(xp, Param, Grad.reshape(Param.shape), Velocity, new, speed):
+
+    def rule(p: Array, g: Array, v: Array, q: Array, w: Array) -> None:
         xp.multiply(v, mu, out=w)
         xp.add(w, g, out=w)
         step = (g + w * mu) * LearningRate if use_nesterov else w * LearningRate
         xp.subtract(p, step, out=q)
+
+    walk(xp, rule, Param, Grad.reshape(Param.shape), Velocity, new, speed)
     return new, speed
 
 

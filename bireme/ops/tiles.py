@@ -4,7 +4,7 @@ rows become unique.
 Both hide what differs between the host and a device from the kernels; neither knows an operator.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,21 @@ def tiles(xp: Any, *arrays: Array) -> Iterator[Sequence[Array]]:
     flat = [a.reshape(-1) for a in arrays]
     for start in range(0, size, TILE):
         yield [a[start : start + TILE] for a in flat]
+
+
+def walk(xp: Any, rule: Callable[..., object], *arrays: Array) -> None:
+    """Call `rule` with matching pieces of arrays of one shape, see `tiles`, in lanes."""
+    size = arrays[0].size
+    if xp is not np or size < 2 * TILE or not all(a.flags.c_contiguous for a in arrays):
+        rule(*arrays)
+        return
+    flat = [a.reshape(-1) for a in arrays]
+
+    def work(part: slice) -> None:
+        for pieces in tiles(xp, *(a[part] for a in flat)):
+            rule(*pieces)
+
+    lanes.spread(xp, work, size, len(arrays) * size)
 
 
 def applied(xp: Any, function: Any, x: Array, y: Any, out: Array = None) -> Array:
