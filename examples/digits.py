@@ -23,7 +23,7 @@ BESIDE = ("async", "half_async", "geo")  # modes in which a Communicator sends a
 GEO_STEPS = 10  # steps that a trainer of geo-SGD makes on its own
 
 
-def build(size, rate):
+def build(size, rate, momentum):
     """The model: two layers, cross entropy, momentum."""
     pixels = fluid.layers.data(name="pixels", shape=[size], dtype="float32")
     label = fluid.layers.data(name="label", shape=[1], dtype="int64")
@@ -32,7 +32,7 @@ def build(size, rate):
     loss = fluid.layers.mean(fluid.layers.cross_entropy(input=guess, label=label))
     accuracy = fluid.layers.accuracy(input=guess, label=label)
     test = fluid.default_main_program().clone(for_test=True)
-    fluid.optimizer.Momentum(learning_rate=rate, momentum=0.9).minimize(loss)
+    fluid.optimizer.Momentum(learning_rate=rate, momentum=momentum).minimize(loss)
     return guess, loss, accuracy, test
 
 
@@ -116,9 +116,11 @@ def main(options):
     mode = options.mode or ("nccl2" if role.is_collective else "pserver")
     training, held_out = digits_data.load(options.data)
     fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 1
-    # where every trainer's gradient counts in full instead of their mean, each step is smaller
-    rate = options.lr / (role.trainers if mode in ("async", "half_async") else 1)
-    guess, loss, accuracy, test = build(training.pixels.shape[1], rate)
+    # where every trainer's gradient counts in full instead of their mean, each step is smaller;
+    # and late gradients are momentum enough
+    rate = options.lr / (role.trainers if mode == "half_async" else 1)
+    momentum = 0.0 if mode == "async" else 0.9
+    guess, loss, accuracy, test = build(training.pixels.shape[1], rate, momentum)
     t = distribute(role, mode)
     if role.is_server:
         return serve(t, role.endpoint)

@@ -247,11 +247,15 @@ class Queued(Plain):
         try:
             task(link)
         except BiremeError as error:
-            self._queues.fail(error)
+            self._fail(error)
         except Exception as error:  # whoever puts or stops must hear of it, whatever it is
-            self._queues.fail(
-                PeerError(f"the communicator failed: {type(error).__name__}: {error}")
-            )
+            self._fail(PeerError(f"the communicator failed: {error!r}"))
+
+    def _fail(self, error: BiremeError) -> None:
+        self._queues.fail(error)
+        with self._pushed:
+            self._stopped = True
+            self._pushed.notify_all()
 
     def _send(self, link: Link) -> None:
         given = self._settings
@@ -272,6 +276,8 @@ class Queued(Plain):
         with self._pushed:
             self._fresh += pushes
             self._pushed.notify_all()
+            if self._settings.independent:  # or sending would run away from receiving
+                self._pushed.wait_for(lambda: self._stopped or not self._due())
         if not self._settings.independent and self._fresh >= self._settings.pushes_per_pull:
             self._fresh = 0
             self._pull(link)
@@ -283,6 +289,7 @@ class Queued(Plain):
                 if self._stopped:
                     return
                 self._fresh = 0
+                self._pushed.notify_all()
             self._pull(link)
 
     def _due(self) -> bool:
