@@ -32,6 +32,8 @@ from bireme.collective.views import (
     text,
 )
 from bireme.errors import ConfigError, InvalidArgument, UnknownName
+from bireme.rpc import admin
+from bireme.rpc.tally import tally
 
 __all__ = [
     "GroupMember",
@@ -133,6 +135,8 @@ def init_process_group(
     opened = _open(session, name)
     _state = _State(name, session, Members(opened, list(range(size))))
     assert opened.rank == own
+    tally.enter("rank", own)
+    admin.opened()
     atexit.register(_at_exit)
 
 
