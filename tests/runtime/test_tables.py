@@ -31,7 +31,7 @@ def test_an_index_is_a_dictionary_of_ids_in_the_order_of_their_coming(batches: l
         slots = index.add(np.array(batch, np.int64))
         assert slots.tolist() == [expected[i] for i in batch]
     assert index.ids.tolist() == list(expected)
-    assert index.find(np.array([-5, 41], np.int64)).tolist() == [-1, -1]
+    assert index.find(np.array([-5, 1 << 62 | 1], np.int64)).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("step", [1, 2, 1 << 20, 1 << 40])
