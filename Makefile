@@ -1,4 +1,4 @@
-# make run | test | check | format | bench | docs | protos | gpu | types | clean
+# make run | test | slow | check | format | bench | docs | protos | gpu | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 
 VENV   := .venv
@@ -13,7 +13,7 @@ FIND_PYTHON = for p in $(CHOICES); do \
 RUN_ARGS ?=
 TEST_ARGS ?=
 
-.PHONY: run test check format types bench docs protos gpu clean
+.PHONY: run test slow check format types bench docs protos gpu clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -21,6 +21,9 @@ run: $(STAMP)
 
 test: $(STAMP)
 	$(VENV)/bin/pytest $(TEST_ARGS)
+
+slow: $(STAMP)
+	$(VENV)/bin/pytest -m slow $(TEST_ARGS)
 
 check: $(STAMP) types
 	$(VENV)/bin/ruff format --check .

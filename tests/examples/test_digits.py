@@ -138,3 +138,26 @@ def test_a_taken_port_is_a_message_with_code_2(tmp_path: Path) -> None:
     assert ran.returncode == 2, ran.stderr
     assert endpoint.split(":")[1] in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_every_mode_reaches_the_accuracy_of_sync(tmp_path: Path) -> None:
+    """Within one point, as a user starts them."""
+    reached = {}
+    for mode in ("pserver", "async", "half_async", "geo"):
+        command = [
+            *LAUNCH,
+            "--servers",
+            "2",
+            "--trainers",
+            "2",
+            SCRIPT,
+            "--mode",
+            mode,
+            "--epochs",
+            "40",
+        ]
+        ran = run(*command, folder=tmp_path)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        reached[mode] = result(ran.stdout)[0]
+    assert reached["pserver"] >= 0.97
+    assert min(reached.values()) >= reached["pserver"] - 0.01, reached
