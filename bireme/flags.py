@@ -56,6 +56,14 @@ TABLE: tuple[Flag, ...] = (
     Flag("join_seconds", 300.0, "how long servers and trainers wait for one another at the start"),
     Flag("collective_engine", "auto", "auto, local, grpc, mpi or nccl: what carries all-reduce"),
     Flag("collective_payload", "auto", "auto: shared memory where ranks share a host; or sockets"),
+    Flag(
+        "checkpoint_dir",
+        "",
+        "where a job with servers keeps checkpoints, seen by all of its processes; servers begin "
+        "with the newest",
+    ),
+    Flag("checkpoint_every_steps", 0, "save whenever this many steps are done; 0: never"),
+    Flag("checkpoint_keep", 3, "how many checkpoints stay"),
     Flag("admin_port", -1, "health, metrics, status and stacks by HTTP: -1 none, 0 any free port"),
     Flag("admin_host", "127.0.0.1", "address of the admin port; whoever reaches it may read it"),
     # calls between processes

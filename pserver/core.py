@@ -22,7 +22,8 @@ from .sharing import Sharing
 __all__ = ["Core"]
 
 _KNOWN = 64  # payloads' names that are remembered
-Counted = e.Push | e.Barrier | e.Pull | e.Prefetch | e.Share
+Counted = e.Push | e.Barrier | e.Pull | e.Prefetch | e.Share | e.Checkpoint
+Gated = e.Pull | e.Prefetch | e.Checkpoint
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class Core:
         )
         self._sequences: dict[tuple[int, int], _Sequence] = {}
         self._open: dict[e.Call, list[int]] = {}  # calls not answered yet, and the tickets that ask
-        self._parked: dict[e.Call, tuple[e.Pull | e.Prefetch, float]] = {}
+        self._parked: dict[e.Call, tuple[Gated, float]] = {}
         self._awaiting: dict[int, list[e.Call]] = {}  # update -> pushes that it answers
         self._sharing = Sharing()
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # pushed -> in the program
@@ -171,7 +172,7 @@ class Core:
 
     def _repeat(self, event: Counted) -> None:
         self.books.repeats += 1
-        if isinstance(event, e.Push | e.Barrier):
+        if isinstance(event, e.Push | e.Barrier | e.Checkpoint):
             self._discard(event)
             self._reply(event.ticket, e.Accepted())
         elif isinstance(event, e.Share):
@@ -226,10 +227,14 @@ class Core:
         self._flow.barrier(event.call.trainer)
         self._answer(event.call, e.Accepted())
 
-    def _read(self, event: e.Pull | e.Prefetch) -> None:
+    def _read(self, event: Gated) -> None:
         gated = not isinstance(event, e.Pull) or event.gated
         if gated and self._flow.waits(event.call.trainer):
             self._parked[event.call] = (event, self._roll.now)
+            return
+        if isinstance(event, e.Checkpoint):
+            self._out.append(e.Save(event.ticket))
+            self._answer(event.call, e.Accepted())
             return
         names = event.names if isinstance(event, e.Pull) else event.tables
         if self._mode.snapshots and isinstance(event, e.Pull) and gated:
@@ -315,7 +320,7 @@ class Core:
         self._reply(event.ticket, refusal)
 
     def _discard(self, event: Counted) -> None:
-        if isinstance(event, e.Push | e.Share):
+        if isinstance(event, e.Push | e.Share | e.Checkpoint):
             self._out.append(e.Discard(event.ticket))
 
     _HANDLERS: ClassVar[dict[type, Callable[..., Any]]] = {
@@ -325,6 +330,7 @@ class Core:
         e.Pull: _counted,
         e.Prefetch: _counted,
         e.Share: _counted,
+        e.Checkpoint: _counted,
         e.Heartbeat: _heartbeat,
         e.Complete: _complete,
         e.Abort: _abort,

@@ -15,6 +15,7 @@ __all__ = [
     "Barrier",
     "Broken",
     "Call",
+    "Checkpoint",
     "Complete",
     "Discard",
     "Event",
@@ -28,6 +29,7 @@ __all__ = [
     "Pull",
     "Push",
     "Reply",
+    "Save",
     "Send",
     "Share",
     "Shared",
@@ -98,6 +100,15 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A trainer wants everything saved; the shell keeps where to under `ticket`."""
+
+    ticket: int
+    call: Call
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     ticket: int
     trainer: int
@@ -146,8 +157,8 @@ class Broken:
 
 
 Event: TypeAlias = (
-    Hello | Push | Barrier | Pull | Prefetch | Share | Heartbeat | Complete | Abort | Tick |
-    Applied | Broken
+    Hello | Push | Barrier | Pull | Prefetch | Share | Checkpoint | Heartbeat | Complete | Abort |
+    Tick | Applied | Broken
 )  # fmt: skip
 
 
@@ -221,6 +232,13 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    """Save everything as it is now, where the shell was told under `ticket`."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
 class Discard:
     """The payload kept under `ticket` will not be used."""
 
@@ -239,4 +257,4 @@ class Fail:
     failure: Failure
 
 
-Instruction: TypeAlias = Reply | Apply | Snapshot | Discard | Finish | Fail
+Instruction: TypeAlias = Reply | Apply | Snapshot | Save | Discard | Finish | Fail

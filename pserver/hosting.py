@@ -54,6 +54,7 @@ def serve(ops: list[Operator], context: Any) -> Callable[[Any], None]:
     Raises (when run):
         PeerLost, Aborted: a trainer was lost or gave up.
         ConfigError: the endpoint cannot be taken.
+        FormatError: the checkpoint to go on from is damaged, or belongs to another model.
     """
     (op,) = ops
     settings = read_settings(op, context.program)
@@ -64,6 +65,8 @@ def serve(ops: list[Operator], context: Any) -> Callable[[Any], None]:
             return ready
 
         updates = Updates(context.program, settings, env.scope, prepare)
+        if folder := updates.keeper.resume():
+            print(f"server {settings.endpoint} goes on from {folder}", file=sys.stderr)
         host(settings, updates, limits())
 
     return run

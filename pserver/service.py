@@ -24,6 +24,7 @@ from bireme.rpc.shared import Attached
 from . import events as e
 from .core import Core
 from .publications import Publications
+from .saver import Saver
 from .updates import Updates
 
 __all__ = ["Service", "refused"]
@@ -70,6 +71,8 @@ def counted(ticket: int, call: e.Call, said: m.Numbered, names: tuple[str, ...])
             return e.Prefetch(ticket, call, names)
         case m.Share():
             return e.Share(ticket, call, said.step)
+        case m.Save():
+            return e.Checkpoint(ticket, call, said.step)
         case m.Pull():
             return e.Pull(ticket, call, said.names, said.gated)
     return e.Barrier(ticket, call, said.step)
@@ -89,6 +92,7 @@ class Service:
         self._readers: dict[int, Reader] = {}
         self._published = Publications(updates, self._work)
         self._attached = Attached()
+        self._saver = Saver(updates.keeper)
         self._sharing: set[tuple[int, int]] = set()  # trainers that map our memory, and we theirs
         self._incarnation = time.time_ns()
         self._end: asyncio.Future[e.Failure | None] | None = None
@@ -124,6 +128,7 @@ class Service:
     def close(self) -> None:
         """Let the worker finish and free it."""
         self._worker.shutdown(wait=True)
+        self._saver.close()
 
     # -- what trainers say -----------------------------------------------------------------
     async def call(self, request: bytes) -> bytes:
@@ -200,6 +205,8 @@ class Service:
         def event(ticket: int) -> e.Event:
             if isinstance(said, m.Push | m.Share):
                 self._updates.keep(ticket, received.values, received.layout)
+            elif isinstance(said, m.Save):
+                self._saver.keep(ticket, said)
             return counted(ticket, call, said, received.layout.names)
 
         return said, self.ask(event, reader)
@@ -259,8 +266,11 @@ class Service:
                     )
                 case e.Snapshot():
                     self._work(self._updates.snapshot, instruction.trainer, instruction.names)
+                case e.Save():
+                    self._saver.save(instruction.ticket, self._work)
                 case e.Discard():
                     self._updates.discard(instruction.ticket)
+                    self._saver.discard(instruction.ticket)
                 case e.Finish():
                     self._leave(None)
                 case e.Fail():

@@ -25,6 +25,7 @@ from bireme.runtime.scope import Cell, Scope
 from bireme.runtime.tables import Table
 from bireme.runtime.values import LoDTensor, SelectedRows
 
+from .checkpoints import Keeper
 from .events import Apply, Send, Shared
 from .fusion import Fusion
 from .settings import COUNTER, Settings
@@ -56,6 +57,7 @@ class Updates:
         self._sizes: dict[tuple[str, ...], int] = {}
         self._fusion = Fusion(program, scope)
         self.tables = Tables(program, scope)
+        self.keeper = Keeper(program, scope, self.tables)
         variables = program.global_block().vars
         self._backups = [n for n in variables if ".trainer_" in n and n.endswith("_bak")]
 

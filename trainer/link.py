@@ -143,6 +143,32 @@ class Link:
         peer.share(self.step, values)
         return self._results([peer])[meeting]
 
+    @property
+    def servers(self) -> int:
+        """How many servers this trainer knows."""
+        return len(self._peers)
+
+    @property
+    def run(self) -> int:
+        """What tells this job from others that save to the same place."""
+        return max((peer.run for peer in self._peers.values() if isinstance(peer, Peer)), default=0)
+
+    def save(self, folder: str, step: int, parts: tuple[str, ...]) -> None:
+        """Have every server save its part of a checkpoint as it is now.
+
+        Raises:
+            UnsupportedError: a server is Fluid's.
+        """
+        peers = [peer for peer in self._peers.values() if isinstance(peer, Peer)]
+        if len(peers) < len(self._peers):
+            raise UnsupportedError(
+                "checkpoints of a job with Fluid's servers",
+                hint="use fluid.io.save_persistables, or start the servers with bireme",
+            )
+        for peer in peers:
+            peer.save(step, folder, parts)
+        self._results(list(peers))
+
     def _results(self, peers: "list[AnyPeer]") -> dict[str, dict[str, Value]]:
         """Read every server's answer as it comes; the first refusal wakes the others."""
         near = [p for p in peers if p.door is not None]

@@ -86,6 +86,11 @@ class Peer:
         return self._outbox is not None
 
     @property
+    def run(self) -> int:
+        """Which life of the server this is; later ones are larger."""
+        return self._server
+
+    @property
     def open(self) -> bool:
         """Whether an exchange has begun."""
         return bool(self._frames or self._small)
@@ -240,6 +245,14 @@ class Peer:
         self._flush()
         self._settles, self._rows = False, False
         self._add(m.Share(**self._number(answer=True)), values)
+        self._end()
+
+    def save(self, step: int, folder: str, parts: tuple[str, ...]) -> None:
+        """Ask for this server's part of a checkpoint; `result` says that it was copied."""
+        self._step = step
+        self._flush()
+        self._settles, self._rows = False, False
+        self._add(m.Save(**self._number(answer=True), folder=folder, parts=parts))
         self._end()
 
     def _number(self, answer: bool = False) -> dict[str, Any]:

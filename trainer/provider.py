@@ -12,6 +12,7 @@ from bireme.rpc.codec import Value
 from bireme.runtime.arrays import Array
 
 from . import routes as r
+from .checkpoints import ends_step, saving_of
 from .link import Link
 from .links import links
 from .lookup import ask, merged, part_of
@@ -30,10 +31,15 @@ def link(ops: list[Operator], context: Any) -> Callable[[Any], None]:
     if not any(getattr(closer, "trainer", None) == trainer for closer in closers):
         closers.append(_Closer(trainer))
 
+    last = ends_step(ops, context.program)
+
     def run(env: Any) -> None:
         shared = links.of(trainer)
         for step in steps:
             step(shared, env)
+        if last:
+            with guard(trainer):
+                saving_of(shared).after_step(shared, env.scope, context.program)
 
     def room(name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
         return links.of(trainer).room(name, shape, dtype)

@@ -28,6 +28,19 @@ def mean_square(shard: Shard) -> str:
     return f"{shard.name}.dc_mean_square"
 
 
+def kept(plan: Plan, shard: Shard) -> dict[str, str]:
+    """What compensation keeps of a slice, and the names that it has where nothing is sliced."""
+    if not plan.modes.dc_asgd:
+        return {}
+    trainers = range(plan.cluster.trainers)
+    whole = {
+        f"{of_trainer(shard.name, i)}_bak": f"{of_trainer(shard.param, i)}_bak" for i in trainers
+    }
+    if plan.modes.dc_adaptive:
+        whole[mean_square(shard)] = f"{shard.param}.dc_mean_square"
+    return whole
+
+
 def declare_snapshots(home: Block, plan: Plan, shard: Shard) -> None:
     """Declare what compensation keeps for a slice from step to step."""
     for name in snapshots(plan, shard):

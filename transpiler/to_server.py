@@ -2,9 +2,10 @@
 `listen_and_serv`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from math import prod
 from typing import Any
 
 from bireme.errors import ConfigError, as_builtin
@@ -12,7 +13,7 @@ from bireme.ir import Block, BlockRef, Operator, Program, Variable
 
 from .build import declare, make
 from .config import ServerRuntimeConfig
-from .delay import compensate, declare_snapshots
+from .delay import compensate, declare_snapshots, kept
 from .names import slice_name
 from .plan import Plan, Shard
 from .schedule import copy_schedule, counting
@@ -132,6 +133,7 @@ class _Server:
             "lr_decay_block_id": self._schedule(),
             "pserver_id": index,
             "dc_asgd": plan.modes.dc_asgd,
+            "bireme.slices": list(self._slices()),
         }
         parent = program.num_blocks - 1
         for shard in self.shards:
@@ -155,6 +157,19 @@ class _Server:
                 "bireme.table_state": found.state,
                 "bireme.servers": len(self.plan.cluster.endpoints),
             }
+
+    def _slices(self) -> Iterator[str]:
+        """`slice:variable:first row:rows of the variable`, for savers and loaders."""
+        for shard in self.shards:
+            update = self.survey.by_param[shard.param]
+            row = prod(update.param.shape[1:])
+            place = f"{shard.slice.offset // row}:{update.param.shape[0]}"
+            pairs = {shard.name: shard.param}
+            for name in update.state:
+                if update.cut(self.source.var(name)):
+                    pairs[self.names[shard.name, name]] = name
+            pairs |= kept(self.plan, shard)
+            yield from (f"{slice_}:{name}:{place}" for slice_, name in pairs.items())
 
     def _declare(self, shard: Shard) -> None:
         """The slice, its gradient, and the gradients under the names of the trainers that send

@@ -19,6 +19,7 @@ from bireme.reader import (
     xmap_readers,
 )
 
+from .checkpoint import load_checkpoint, save_checkpoint
 from .inference import load_inference_model, save_inference_model
 from .state import load, load_program_state, save, set_program_state
 from .variables import (
@@ -50,6 +51,7 @@ __all__ = [
     "is_parameter",
     "is_persistable",
     "load",
+    "load_checkpoint",
     "load_inference_model",
     "load_params",
     "load_persistables",
@@ -58,6 +60,7 @@ __all__ = [
     "map_readers",
     "multiprocess_reader",
     "save",
+    "save_checkpoint",
     "save_inference_model",
     "save_params",
     "save_persistables",

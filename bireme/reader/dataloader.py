@@ -12,6 +12,7 @@ from bireme.ir import Variable, unique_name
 from .channel import pumped
 from .decorators import batch as batched
 from .feeder import DataFeeder
+from .positions import Positioned
 from .workers import from_processes, in_turn
 
 __all__ = ["DataLoader", "EndOfData", "GeneratorLoader", "PyReader", "default_collate_fn"]
@@ -21,7 +22,7 @@ class EndOfData(BiremeError):
     """A started loader has no more batches: the `EOFException` of Fluid."""
 
 
-class GeneratorLoader:
+class GeneratorLoader(Positioned):
     """Iterates over feeds made from a generator, `capacity` of them ahead.
 
     With `iterable` it is used as `for feed in loader:`. Without, `start()` begins an epoch, the
@@ -38,6 +39,7 @@ class GeneratorLoader:
         return_list: bool = False,
         use_multiprocess: bool = False,
     ) -> None:
+        super().__init__()
         if not iterable and return_list:
             raise InvalidArgument("return_list needs an iterable loader", hint="set iterable=True")
         if not iterable and not feed_list:
@@ -151,9 +153,10 @@ class GeneratorLoader:
                 "the loader has no generator", hint="call set_batch_generator first"
             )
         if self._processes:
-            yield from from_processes([_Detached(self._source)], self._ahead)
+            feeds = from_processes([_Detached(self._source)], self._ahead)
         else:
-            yield from pumped(self._source, self._ahead, self.name)
+            feeds = pumped(self._source, self._ahead, self.name)
+        yield from self._counted(feeds)
 
 
 class _Detached:
@@ -176,7 +179,7 @@ def _named(names: Sequence[str], batch: Any) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
-class DataLoader:
+class DataLoader(Positioned):
     """Batches of a map-style dataset: something with a length whose items are samples.
 
     With `num_workers` processes batch i is made by process i mod num_workers, and comes i-th: the
@@ -200,6 +203,7 @@ class DataLoader:
         timeout: int = 0,
         worker_init_fn: Callable[[int], None] | None = None,
     ) -> None:
+        super().__init__()
         if not return_list and not feed_list:
             raise InvalidArgument("a loader of feeds needs a feed_list", hint="or return_list=True")
         self._dataset = dataset
@@ -221,11 +225,8 @@ class DataLoader:
             source = in_turn(readers, 2)
         else:
             source = pumped(_Share(self._dataset, batches, self._collate, None, 0), 2)
-        try:
-            for batch in source:
-                yield list(batch) if self._return_list else _named(self._names, batch)
-        finally:
-            source.close()  # type: ignore[attr-defined]  # both are generators
+        for batch in self._counted(source):
+            yield list(batch) if self._return_list else _named(self._names, batch)
 
     def __call__(self) -> Iterator[Any]:
         return iter(self)

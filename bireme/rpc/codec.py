@@ -43,7 +43,7 @@ __all__ = [
 PIECE = 1 << 20
 WORTH_SHARING = 64 << 10  # bytes: less travels in the frame
 Said: TypeAlias = (
-    m.Push | m.Barrier | m.Pull | m.Lookup | m.Share | m.Hello | m.Heartbeat | m.Complete |
+    m.Push | m.Barrier | m.Pull | m.Lookup | m.Share | m.Save | m.Hello | m.Heartbeat | m.Complete |
     m.Abort | m.Welcome | m.Accepted | m.Values | m.Refused
 )  # fmt: skip
 

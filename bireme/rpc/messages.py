@@ -20,6 +20,7 @@ __all__ = [
     "Pull",
     "Push",
     "Refused",
+    "Save",
     "Share",
     "Tensor",
     "Values",
@@ -79,6 +80,13 @@ class Lookup(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
 
 class Share(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
     """Give every trainer what each of them brings; the payload is arrays by name."""
+
+
+class Save(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
+    """Write a part of a checkpoint to this folder: what the round that is over has left."""
+
+    folder: str
+    parts: tuple[str, ...] = ()  # beside the servers', those that make the checkpoint complete
 
 
 class Hello(Message, frozen=True, array_like=True, tag=True, kw_only=True):

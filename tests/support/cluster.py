@@ -174,6 +174,7 @@ class Cluster:
         (op,) = [op for op in program.global_block().ops if op.type == "listen_and_serv"]
         settings = read_settings(op, program)
         updates = Updates(program, settings, scope, prepare)
+        updates.keeper.resume()
         server = self.servers[settings.endpoint] = Server(settings, updates, self.loop, self.limits)
         return server
 

@@ -1,0 +1,140 @@
+"""Jobs that are saved while they train, and go on with other servers as if nothing had been."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bireme as fluid
+from bireme.errors import FormatError
+from bireme.io.checkpoint import newest_checkpoint
+from tests.support.job import Build, Job, Trainer
+
+STEPS, MIDDLE, BATCH = 8, 4, 8
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """Where jobs save after every `MIDDLE` steps."""
+    before = fluid.get_flags(["FLAGS_checkpoint_dir", "FLAGS_checkpoint_every_steps"])
+    fluid.set_flags({"FLAGS_checkpoint_dir": str(tmp_path), "FLAGS_checkpoint_every_steps": MIDDLE})
+    yield tmp_path
+    fluid.set_flags(before)
+
+
+def model(rows: int = -1, optimizer: Callable[[], Any] | None = None, sparse: bool = True) -> Build:
+    """Sliced and whole parameters, statistics that trainers keep, a table, a schedule."""
+
+    def build() -> tuple[Any, Any, Any]:
+        main, startup = fluid.Program(), fluid.Program()
+        main.random_seed = startup.random_seed = 3
+        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+            ids, y = fluid.layers.data("ids", [1], dtype="int64"), fluid.layers.data("y", [1])
+            table = fluid.ParamAttr(name="table", initializer=fluid.initializer.Uniform(-1, 1))
+            rows_of = fluid.layers.embedding(
+                ids, [rows, 160], is_sparse=sparse, is_distributed=rows < 0, param_attr=table
+            )
+            hidden = fluid.layers.fc(rows_of, 130, act="tanh")
+            hidden = fluid.layers.batch_norm(hidden)
+            loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(hidden, 1), y))
+            rate = fluid.layers.exponential_decay(0.02, 3, 0.5)
+            (optimizer or (lambda: fluid.optimizer.Adam(rate)))().minimize(loss)
+        return main, startup, loss
+
+    return build
+
+
+def feed(step: int, trainer: int) -> dict[str, Any]:
+    random = np.random.default_rng((step, trainer))
+    ids = random.integers(0, 30, (BATCH, 1))
+    return {"ids": ids, "y": random.normal(size=(BATCH, 1)).astype("float32")}
+
+
+def steps(begin: int, end: int) -> Callable[[Trainer], list[float]]:
+    def train(trainer: Trainer) -> list[float]:
+        return [trainer.step(feed(i, trainer.number)) for i in range(begin, end)]
+
+    return train
+
+
+def go_on(root: Path) -> Callable[[Trainer], list[float]]:
+    def train(trainer: Trainer) -> list[float]:
+        begin = fluid.io.load_checkpoint(
+            root, trainer.main, scope=trainer.scope, trainer=trainer.number
+        )
+        assert begin == MIDDLE
+        return steps(begin, STEPS)(trainer)
+
+    return train
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+@pytest.mark.parametrize("rows", [-1, 60])
+def test_a_job_goes_on_with_any_number_of_servers(servers: int, rows: int, root: Path) -> None:
+    whole, _ = Job(model(rows)).run(steps(0, STEPS))
+    for folder in root.iterdir():
+        fluid.io.checkpoint.Disk().remove(folder)
+    Job(model(rows)).run(steps(0, MIDDLE))
+    found, _ = Job(model(rows), servers=servers).run(go_on(root))
+    np.testing.assert_allclose(found, np.array(whole)[:, MIDDLE:], rtol=1e-6, atol=1e-7)
+
+
+def test_a_program_without_servers_takes_the_job_over(root: Path) -> None:
+    whole, _ = Job(model(), trainers=1).run(steps(0, STEPS))
+    assert newest_checkpoint(root).step == STEPS
+    fluid.io.checkpoint.Disk().remove(newest_checkpoint(root).folder)
+    main, startup, loss = model()()
+    scope, found = fluid.Scope(), []
+    with fluid.Executor(fluid.CPUPlace()) as executor:
+        executor.run(startup, scope=scope)
+        assert fluid.io.load_checkpoint(root, main, scope=scope) == MIDDLE
+        for i in range(MIDDLE, STEPS):
+            found.append(float(executor.run(main, feed(i, 0), [loss], scope=scope)[0][0]))
+    np.testing.assert_allclose(found, whole[0][MIDDLE:], rtol=1e-6, atol=1e-7)
+
+
+def test_servers_take_a_local_program_over(root: Path) -> None:
+    whole, _ = Job(model(), trainers=1).run(steps(0, STEPS))
+    for folder in root.iterdir():
+        fluid.io.checkpoint.Disk().remove(folder)
+    main, startup, loss = model()()
+    scope = fluid.Scope()
+    with fluid.Executor(fluid.CPUPlace()) as executor:
+        executor.run(startup, scope=scope)
+        for i in range(MIDDLE):
+            executor.run(main, feed(i, 0), [loss], scope=scope)
+    fluid.io.save_checkpoint(root, main, step=MIDDLE, scope=scope)
+    found, _ = Job(model(), trainers=1, servers=3).run(go_on(root))
+    np.testing.assert_allclose(found[0], whole[0][MIDDLE:], rtol=1e-6, atol=1e-7)
+
+
+def test_what_delay_compensation_remembers_is_kept(root: Path) -> None:
+    descend = lambda: fluid.optimizer.SGD(0.1)  # noqa: E731
+    job = Job(
+        model(60, descend, sparse=False), trainers=1, sync=False, config={"enable_dc_asgd": True}
+    )
+    whole, _ = job.run(steps(0, STEPS))
+    for folder in root.iterdir():
+        fluid.io.checkpoint.Disk().remove(folder)
+    job.run(steps(0, MIDDLE))
+    saved = newest_checkpoint(root)
+    assert [name for name in saved.names if name.endswith("_bak")]
+    found, _ = job.run(go_on(root))
+    np.testing.assert_allclose(found, np.array(whole)[:, MIDDLE:], rtol=1e-6, atol=1e-7)
+
+
+def test_another_model_is_refused(root: Path) -> None:
+    Job(model()).run(steps(0, MIDDLE))
+    other = model(optimizer=lambda: fluid.optimizer.Momentum(0.1, 0.9))
+    with pytest.raises(FormatError, match="does not hold variable 'learning_rate_0'"):
+        Job(other).run(steps(0, 1))
+
+
+def test_only_the_newest_are_kept(root: Path) -> None:
+    fluid.set_flags({"FLAGS_checkpoint_every_steps": 1})
+    Job(model()).run(steps(0, STEPS))
+    kept = sorted(folder.name for folder in root.iterdir())
+    assert len(kept) in (3, 4)  # the last may be complete only after trainer 0 has looked
+    assert kept[-1].startswith(f"step-{STEPS:012d}")
