@@ -78,6 +78,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("rpc_get_thread_num", 12, f"pulls under way at once {_TO_FLUID}"),
     Flag("rpc_prefetch_thread_num", 12, f"look-ups under way at once {_TO_FLUID}"),
     Flag("rpc_shared_memory", True, "payloads between processes of one host bypass the socket"),
+    Flag("rpc_stream", True, "payloads go over TCP connections of their own, at any free port"),
     Flag("rpc_retry_bind_port", 3, "no effect here: a port that is taken is an error at once"),
     Flag("rpc_disable_reuse_port", False, "a server never shares its port, whatever this says"),
     Flag("worker_update_interval_secs", 900, "non-sync servers: silence allowed to one trainer"),

@@ -17,6 +17,7 @@ from bireme.rpc.door import opened
 from bireme.rpc.memory import keep_memory
 from bireme.rpc.refusals import raised
 from bireme.rpc.server import listening, native_methods, unary_methods
+from bireme.rpc.stream import accepting
 from bireme.rpc.tally import Sample, tally
 
 from . import events as e
@@ -118,6 +119,7 @@ async def _serve(
         handlers = {**native_methods(service), **unary_methods(fluid.methods())}
         async with (
             opened(service) as service.door,
+            _streams(service, settings.endpoint) as service.stream,
             listening(settings.endpoint, handlers, times.silence),
         ):
             print(
@@ -126,6 +128,12 @@ async def _serve(
                 flush=True,
             )
             return await service.run()
+
+
+def _streams(service: Service, endpoint: str) -> contextlib.AbstractAsyncContextManager[str]:
+    if flags.get("rpc_stream"):
+        return accepting(service, endpoint, service.incarnation)
+    return contextlib.nullcontext("")
 
 
 @contextlib.contextmanager

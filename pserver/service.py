@@ -94,12 +94,13 @@ class Service:
         self._attached = Attached()
         self._saver = Saver(updates.keeper)
         self._sharing: set[tuple[int, int]] = set()  # trainers that map our memory, and we theirs
-        self._incarnation = time.time_ns()
+        self.incarnation = time.time_ns()
         self._end: asyncio.Future[e.Failure | None] | None = None
         self._queued = 0  # what the worker has been given and has not done
         self._pace: dict[Any, float] = {}  # seconds that work of each kind took the last time
         self.error: BaseException | None = None  # what an update raised
         self.door = ""  # where trainers of this host may come in
+        self.stream = ""  # and where others may send what is large
 
     @property
     def queued(self) -> int:
@@ -152,9 +153,9 @@ class Service:
         welcome = m.Welcome(
             mode=answer.mode,
             trainers=answer.trainers,
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             shared=(said.trainer, said.incarnation) in self._sharing,
-            door=self.door if (said.trainer, said.incarnation) in self._sharing else "",
+            door=self.door if (said.trainer, said.incarnation) in self._sharing else self.stream,
         )
         return encode(welcome)[0]
 
@@ -170,23 +171,21 @@ class Service:
         """Hear a trainer's frames as they come; answer those that ask for it, and any refusal at
         once.
         """
-        decoder = Decoder(self._updates.check, self._attached)
-        unanswered: list[asyncio.Future[Any]] = []
+        talk = self.talk()
         try:
             async for piece in pieces:
-                received = decoder.feed(piece)
-                if received is None:
-                    continue
-                said, answer = self._hear(received)
-                unanswered.append(answer)
-                if said.answer:
-                    for part in await self._last_of(unanswered):
+                received = talk.decoder.feed(piece)
+                if received is not None:
+                    for part in await talk.hear(received) or ():
                         yield part
-                    unanswered = []
         except errors.BiremeError as error:
             yield encode(refusal(error))[0]
 
-    def _hear(self, received: Received) -> "tuple[m.Numbered, asyncio.Future[Any]]":
+    def talk(self) -> "Talk":
+        """The same, frame by frame."""
+        return Talk(self, Decoder(self._updates.check, self._attached))
+
+    def hear(self, received: Received) -> "tuple[m.Numbered, asyncio.Future[Any]]":
         said = received.message
         if not isinstance(said, m.Numbered):
             raise errors.ProtocolError(f"{type(said).__name__} has no place in an exchange")
@@ -211,7 +210,7 @@ class Service:
 
         return said, self.ask(event, reader)
 
-    async def _last_of(self, answers: list[asyncio.Future[Any]]) -> list[bytes]:
+    async def last_of(self, answers: list[asyncio.Future[Any]]) -> list[bytes]:
         """The last answer, which stands for all before it; the first refusal instead, if there is
         one.
         """
@@ -337,3 +336,21 @@ class Service:
     def _leave(self, failure: e.Failure | None) -> None:
         if self._end is not None and not self._end.done():
             self._end.set_result(failure)
+
+
+class Talk:
+    """One trainer's exchanges, frame by frame."""
+
+    def __init__(self, service: Service, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self._service = service
+        self._unanswered: list[asyncio.Future[Any]] = []
+
+    async def hear(self, received: Received) -> list[bytes] | None:
+        """Take a frame; the answer's pieces if it asks for one."""
+        said, answer = self._service.hear(received)
+        self._unanswered.append(answer)
+        if not said.answer:
+            return None
+        answers, self._unanswered = self._unanswered, []
+        return await self._service.last_of(answers)

@@ -7,7 +7,6 @@ time, no programs.
 """
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Container, Mapping
@@ -19,16 +18,27 @@ import numpy as np
 from bireme import flags
 from bireme.errors import BiremeError, DeadlineExceeded, PeerLost, ProtocolError
 from bireme.rpc import messages as m
-from bireme.rpc.codec import Decoder, Received, Value, decode, encode, framed
+from bireme.rpc.codec import (
+    Buffer,
+    Decoder,
+    Received,
+    Value,
+    decode,
+    encode,
+    framed,
+    joined,
+    parts_of,
+)
 from bireme.rpc.door import Door
 from bireme.rpc.layouts import describe
 from bireme.rpc.liveness import Times
 from bireme.rpc.refusals import raised
 from bireme.rpc.shared import Attached, Outbox
+from bireme.rpc.stream import Stream, StreamExchange
 from bireme.rpc.tally import tally
 from bireme.rpc.wire import Exchange, Unreachable, Wire
-from bireme.runtime.values import LoDTensor, SelectedRows
 
+from .parcels import copied, outbox, size_of
 from .rooms import Rooms
 
 __all__ = ["PAUSE", "Peer"]
@@ -64,13 +74,13 @@ class Peer:
         self._step = 0
         self._rooms = rooms or Rooms()
         self._held: list[Value] = []  # what the server reads where it lies
-        self._frames: list[list[bytes]] = []
+        self._frames: list[list[Buffer]] = []
         self._small: dict[str, Value] = {}
         self._small_size = 0
-        self._stream: Exchange | None = None
+        self._stream: Exchange | StreamExchange | None = None
         self._outbox: Outbox | None = None
         self._attached = Attached()
-        self._door: Door | None = None
+        self._door: Door | Stream | None = None
         self._received: Received | None = None
         self._settles = False  # whether the exchange's answer means that its pushes were used
         self._rows = False  # whether it brings rows of tables
@@ -124,7 +134,7 @@ class Peer:
                 time.sleep(PAUSE)
 
     def _hello(self, timeout: float, wait: bool) -> None:
-        offer = self._outbox or _outbox()
+        offer = self._outbox or outbox()
         hello = m.Hello(
             trainer=self._trainer,
             incarnation=self._incarnation,
@@ -144,15 +154,18 @@ class Peer:
             )
         self._server, self.mode = answer.incarnation, answer.mode
         self._outbox = offer if answer.shared else None
-        self._enter(answer.door)
+        self._enter(answer.door, answer.incarnation)
 
-    def _enter(self, door: str) -> None:
+    def _enter(self, door: str, server: int) -> None:
         """Use a shorter way in, if one is offered and it can be reached."""
         if self._door is not None:
             self._door.close()
         self._door = None
-        if door:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if door.startswith(":"):
+                if flags.get("rpc_stream"):
+                    self._door = Stream(int(door[1:]), self.wire.endpoint, server)
+            elif door:
                 self._door = Door(door, self.wire.endpoint)
 
     def say(self, message: m.Message, timeout: float, wait: bool = False) -> m.Message:
@@ -168,7 +181,7 @@ class Peer:
         stay what it is (whoever computes in place looks first whether anybody holds the array).
         """
         self._step = step
-        size = _size(value)
+        size = size_of(value)
         if size >= SMALL or name in self._small:
             self._flush()
             tally.sent += size
@@ -192,7 +205,7 @@ class Peer:
 
     def push_all(self, step: int, values: Mapping[str, Value]) -> None:
         """Send several gradients as `push` does; small ones share a payload."""
-        sizes = [v.nbytes if type(v) is np.ndarray else _size(v) for v in values.values()]
+        sizes = [v.nbytes if type(v) is np.ndarray else size_of(v) for v in values.values()]
         if sum(sizes) < FUSED and max(sizes, default=0) < SMALL and not self._small:
             self._step = step
             self._small, self._small_size = dict(values), sum(sizes)
@@ -266,15 +279,24 @@ class Peer:
         }
 
     def _add(self, message: m.Message, values: Mapping[str, Value] | None = None) -> None:
-        self._write(encode(message, values, self._outbox.take if self._outbox else None))
+        if isinstance(self._door, Stream):
+            self._write(parts_of(message, values))
+        else:
+            self._write([*encode(message, values, self._outbox.take if self._outbox else None)])
 
-    def _write(self, pieces: list[bytes]) -> None:
+    def _write(self, pieces: list[Buffer]) -> None:
         self._frames.append(pieces)
         if self._stream is None:
             self._stream = self._begin()
-        self._stream.write(pieces)
+        self._send(self._stream, pieces)
 
-    def _begin(self) -> Exchange:
+    def _send(self, stream: Exchange | StreamExchange, pieces: list[Buffer]) -> None:
+        if isinstance(stream, StreamExchange):
+            stream.write(pieces)
+        else:
+            stream.write(joined(pieces))
+
+    def _begin(self) -> Exchange | StreamExchange:
         if self._door is not None:
             return self._door.exchange(self._times.deadline)
         return self.wire.exchange(self._times.deadline, brief=self._outbox is not None)
@@ -317,7 +339,7 @@ class Peer:
             return received.values  # rows of tables are used before the next call
         lent = self._lent
         return {
-            name: value if name in lent else _copied(value)
+            name: value if name in lent else copied(value)
             for name, value in received.values.items()
         }
 
@@ -355,12 +377,14 @@ class Peer:
             raise Unreachable(error.message, peer=self.name) from None
         self._stream = self._begin()
         for pieces in self._frames:
-            self._stream.write(pieces)
+            self._send(self._stream, pieces)
         self._stream.close()
 
     def _read(self) -> Received:
         assert self._stream is not None
         decoder = Decoder(attach=self._attached)
+        if isinstance(self._stream, StreamExchange):
+            return self._stream.receive(decoder)
         while (piece := self._stream.read()) is not None:
             received = decoder.feed(piece)
             if received is not None:
@@ -386,27 +410,3 @@ class Peer:
         stream = self._stream
         if stream is not None:
             stream.cancel()
-
-
-def _outbox() -> Outbox | None:
-    """Shared memory to offer, unless it is switched off or this system has none."""
-    if not flags.get("rpc_shared_memory") or not hasattr(os, "memfd_create"):
-        return None
-    return Outbox()
-
-
-def _size(value: Value) -> int:
-    if isinstance(value, SelectedRows):
-        return int(value.value.nbytes)
-    return int(value.array.nbytes if isinstance(value, LoDTensor) else np.asarray(value).nbytes)
-
-
-def _copied(value: Value) -> Value:
-    """A value in memory of our own: others may use again what they handed over."""
-    if type(value) is np.ndarray:
-        return value.copy()
-    if isinstance(value, SelectedRows):
-        return SelectedRows(np.array(value.rows), np.array(value.value), value.height)
-    if isinstance(value, LoDTensor):
-        return LoDTensor(np.array(value.array), value.offsets)
-    return np.array(value)

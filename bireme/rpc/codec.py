@@ -12,7 +12,7 @@ knows arrays and bytes; it knows no socket and never trusts a length that it rea
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -27,8 +27,10 @@ from .layouts import EMPTY, Layout, Value, describe, read_layout
 from .shared import Attached, Place
 
 __all__ = [
+    "HEAD",
     "PIECE",
     "WORTH_SHARING",
+    "Buffer",
     "Decoder",
     "Received",
     "Take",
@@ -36,10 +38,14 @@ __all__ = [
     "decode",
     "encode",
     "framed",
+    "joined",
     "pack",
+    "parts_of",
+    "rest_of_head",
     "unpack",
 ]
 
+Buffer: TypeAlias = bytes | memoryview
 PIECE = 1 << 20
 WORTH_SHARING = 64 << 10  # bytes: less travels in the frame
 Said: TypeAlias = (
@@ -48,6 +54,8 @@ Said: TypeAlias = (
 )  # fmt: skip
 
 _HEAD = struct.Struct("<2sBBIII")
+HEAD = _HEAD.size
+LARGEST_HEAD = 64 << 20  # bytes: very many names
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"BR"
 _VERSION = 2
@@ -76,6 +84,24 @@ def encode(
     return list(_pieces(memoryview(framed(message, layout.said)), layout.sections(arrays)))
 
 
+def parts_of(message: m.Message, values: Mapping[str, Value] | None = None) -> list[Buffer]:
+    """The frame of `message` as its head and the arrays' own memory, which must not change before
+    it has left.
+    """
+    if not values:
+        return [framed(message)]
+    layout, arrays = describe(values)
+    return [framed(message, layout.said), *layout.sections(arrays)]
+
+
+def joined(parts: Sequence[Buffer]) -> list[bytes]:
+    """The same frame in pieces for gRPC."""
+    whole = [part for part in parts if isinstance(part, bytes)]
+    if len(whole) == len(parts):
+        return whole
+    return list(_pieces(memoryview(parts[0]), [memoryview(part) for part in parts[1:]]))
+
+
 def framed(message: m.Message, said: bytes = b"") -> bytes:
     """A frame's first piece, without payload: a message, and the description of what follows it."""
     header = _encode_header(message)
@@ -85,7 +111,7 @@ def framed(message: m.Message, said: bytes = b"") -> bytes:
 
 def _pieces(head: memoryview, sections: Iterable[memoryview]) -> Iterator[bytes]:
     """`head` and `sections` end to end, cut into pieces of about PIECE bytes."""
-    parts, room = [head], PIECE - len(head)
+    parts, room = [head], max(0, PIECE - len(head))
     for section in sections:
         while len(section) > room:
             parts.append(section[:room])
@@ -148,6 +174,22 @@ class Decoder:
         received, self._begun = self._begun, None
         return received
 
+    def announce(self, head: bytes) -> list[Array]:
+        """Begin a frame that comes without pieces: what is to be filled, in order, after its head.
+
+        Raises:
+            FormatError: the bytes are no head.
+        """
+        self._begin(head)
+        targets, self._targets = self._targets[::-1], []
+        return targets
+
+    def complete(self) -> Received:
+        """The frame whose arrays have been filled."""
+        received, self._begun = self._begun, None
+        assert received is not None
+        return received
+
     def _begin(self, piece: bytes) -> int:
         message, layout, start = _read_head(piece)
         if self._check is not None and layout.tensors:
@@ -199,6 +241,18 @@ class Decoder:
                 self._filled = 0
         if start < len(piece):
             raise FormatError(f"{len(piece) - start} bytes after the frame", offset=start)
+
+
+def rest_of_head(first: bytes | bytearray) -> int:
+    """How many bytes of a frame's head follow the first HEAD.
+
+    Raises:
+        FormatError: it is no frame's head.
+    """
+    magic, version, _, length, described, _ = _HEAD.unpack(first)
+    if magic != _MAGIC or version != _VERSION or length + described > LARGEST_HEAD:
+        raise FormatError("not a frame of this protocol", offset=0)
+    return int(length + described)
 
 
 def _read_head(piece: bytes) -> tuple[Said, Layout, int]:

@@ -10,7 +10,9 @@ from typing import Protocol
 
 from bireme.errors import PeerError
 
-__all__ = ["Dial", "Exchange", "Foreign", "Service", "Unreachable", "Wire"]
+from .codec import Decoder, Received
+
+__all__ = ["Dial", "Exchange", "Foreign", "Service", "Talk", "Unreachable", "Wire"]
 
 
 class Unreachable(PeerError):
@@ -61,6 +63,15 @@ class Wire(Protocol):
 Dial = Callable[[str], Wire]
 
 
+class Talk(Protocol):
+    """One trainer's frames, as they come."""
+
+    decoder: Decoder
+
+    async def hear(self, received: Received) -> list[bytes] | None:
+        """Take a frame; the answer's pieces if it asks for one."""
+
+
 class Service(Protocol):
     """What a server does with calls and exchanges; whoever carries the bytes."""
 
@@ -69,3 +80,6 @@ class Service(Protocol):
 
     def exchange(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Answer a stream of pieces with another."""
+
+    def talk(self) -> Talk:
+        """The same, frame by frame."""

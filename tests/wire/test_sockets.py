@@ -1,9 +1,12 @@
 """The real gRPC shell on port 0, in one process: exchanges, waiting calls, sizes."""
 
 import asyncio
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -18,9 +21,11 @@ from bireme.pserver.settings import read_settings
 from bireme.pserver.updates import Updates
 from bireme.rpc.client import GrpcWire
 from bireme.rpc.codec import decode, encode
+from bireme.rpc.door import opened
 from bireme.rpc.liveness import Times
 from bireme.rpc.messages import Heartbeat, Hello
 from bireme.rpc.server import listening, native_methods
+from bireme.rpc.stream import accepting
 from bireme.rpc.wire import Unreachable
 from bireme.trainer.link import Link
 from tests.support.cluster import descending, side_by_side, tiny_server
@@ -43,7 +48,11 @@ class Live:
         assert self.started.wait(10)
 
     async def _serve(self) -> None:
-        async with listening("127.0.0.1:0", native_methods(self.service), 5.0) as port:
+        async with (
+            opened(self.service) as self.service.door,
+            accepting(self.service, "127.0.0.1:0", self.service.incarnation) as self.service.stream,
+            listening("127.0.0.1:0", native_methods(self.service), 5.0) as port,
+        ):
             self.endpoint = f"127.0.0.1:{port}"
             self.loop = asyncio.get_running_loop()
             self.started.set()
@@ -75,27 +84,54 @@ def link(server: Live, trainer: int) -> Link:
 
 
 def trained(server: Live, trainer: int, size: int, steps: int = 3) -> Any:
-    used = link(server, trainer)
     found = {}
-    for _ in range(steps):
-        used.push(server.endpoint, f"w@GRAD.trainer_{trainer}", np.ones(size, np.float32))
-        used.barrier([server.endpoint], strict=True)
-        found = used.exchange({server.endpoint: ("w",)})
-    used.close()
+    with closing(link(server, trainer)) as used:
+        for _ in range(steps):
+            used.push(server.endpoint, f"w@GRAD.trainer_{trainer}", np.ones(size, np.float32))
+            used.barrier([server.endpoint], strict=True)
+            found = used.exchange({server.endpoint: ("w",)})
     return found[server.endpoint]["w"]
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared memory", "sockets"])
+WAYS = {
+    "shared memory": {"rpc_shared_memory": True},
+    "streams": {"rpc_shared_memory": False},
+    "grpc": {"rpc_shared_memory": False, "rpc_stream": False},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [4, 50_000, 3_000_000])
-def test_every_size_travels_by_every_way(live: Any, shared: bool, size: int) -> None:
-    before = flags.get("rpc_shared_memory")
-    flags.set_flags({"rpc_shared_memory": shared})
+def test_every_size_travels_by_every_way(live: Any, way: str, size: int) -> None:
+    before = {name: flags.get(name) for name in ("rpc_shared_memory", "rpc_stream")}
+    flags.set_flags(WAYS[way])
     try:
         server = live(2, size)
         seen = side_by_side({f"t{i}": lambda i=i: trained(server, i, size) for i in range(2)})
         assert set(seen["t0"].tolist()) == set(seen["t1"].tolist()) == {-3.0}
     finally:
-        flags.set_flags({"rpc_shared_memory": before})
+        flags.set_flags(before)
+
+
+@pytest.mark.parametrize("way", ["shared memory", "streams"])
+def test_a_way_that_breaks_is_opened_again_and_every_push_counts_once(live: Any, way: str) -> None:
+    before = {name: flags.get(name) for name in ("rpc_shared_memory", "rpc_stream")}
+    flags.set_flags(WAYS[way])
+    try:
+        server = live(1, 50_000)
+        used = link(server, 0)
+        for _ in range(6):
+            used.push(server.endpoint, "w@GRAD", np.ones(50_000, np.float32))
+            door = used.peer(server.endpoint).door
+            assert door is not None
+            with socket.socket(fileno=os.dup(door)) as same:
+                same.shutdown(socket.SHUT_RDWR)
+            used.barrier([server.endpoint], strict=True)
+            found = used.exchange({server.endpoint: ("w",)})
+        used.close()
+        assert set(found[server.endpoint]["w"].tolist()) == {-6.0}
+    finally:
+        flags.set_flags(before)
 
 
 def test_many_waiting_trainers_starve_no_call(live: Any) -> None:
