@@ -15,7 +15,8 @@ SHARES = 10  # a test each, so that a failure names twenty seeds
 
 
 def once(mode: str, seed: int) -> tuple[Pushes, Pushes, int, dict[str, Any]]:
-    faults, sent = Faults(seed, rate=0.25), [Counter() for _ in range(TRAINERS)]
+    faults = Faults(seed, rate=0.25)
+    sent: list[Pushes] = [Counter() for _ in range(TRAINERS)]
     with cluster() as made:
         applied = served(made, mode)
         links = [made.link(trainer, faults.dial(made.dial)) for trainer in range(TRAINERS)]
