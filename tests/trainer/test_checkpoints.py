@@ -111,7 +111,7 @@ def test_servers_take_a_local_program_over(root: Path) -> None:
 
 
 def test_what_delay_compensation_remembers_is_kept(root: Path) -> None:
-    descend = lambda: fluid.optimizer.SGD(0.1)  # noqa: E731
+    descend = lambda: fluid.optimizer.SGD(1e-3)  # noqa: E731
     job = Job(
         model(60, descend, sparse=False), trainers=1, sync=False, config={"enable_dc_asgd": True}
     )
