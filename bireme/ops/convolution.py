@@ -5,8 +5,10 @@ Chunk by chunk of samples, so that the columns stay in the cache; the gradient o
 convolution with stride 1 is itself a convolution, unless its output is much the smaller.
 """
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,11 +19,13 @@ from bireme.runtime import lanes
 from bireme.runtime.arrays import Array
 
 from . import cudnn, windows
+from .products import matmul
 from .table import GradOp, Infer, op
 from .unrolled import Unrolling, unrolling
 from .windows import Geometry, channels_first, channels_last, geometry, is_channels_last
 
 _FEW = 1 << 18
+_MANY = 512  # outputs of all samples: then BLAS gains by having the larger matrix first
 
 
 # -- the three products ------------------------------------------------------------------------
@@ -32,8 +36,8 @@ def convolve(xp: Any, x: Array, w: Array, geo: Geometry, groups: int) -> Array:
     out = geo.out(x.shape[2:])
     if _is_depthwise(x, w, groups):
         return _depthwise(xp, x, w, geo, out)
-    how = unrolling(x.shape, geo, groups, out)
-    filters = _rows(xp, w, how)
+    how = unrolling(x.shape, geo, groups, out, len(w))
+    filters = _rows(w, how)
     y = xp.empty((len(x), groups, len(w) // groups, *out), dtype=x.dtype)
 
     def work(part: slice) -> None:
@@ -50,9 +54,9 @@ def _multiply(xp: Any, how: Unrolling, filters: list[Array], columns: Array, y: 
     more: Array = None
     for slab in how.slabs(len(y)):
         if slab.row == 0:
-            total = xp.matmul(filters[0], columns[..., slab.part], out=total)
+            total = matmul(xp, filters[0], columns[..., slab.part], total)
         else:
-            more = xp.matmul(filters[slab.row], columns[..., slab.part], out=more)
+            more = matmul(xp, filters[slab.row], columns[..., slab.part], more)
             total += more
     if how.joined:
         turned = how.turned(y)
@@ -65,9 +69,9 @@ def filter_gradient(
     """The gradient of w, from x [N, C, in...] and dy [N, O, out...]."""
     if xp is not np and (found := cudnn.filter_gradient(xp, x, dy, geo, shape)) is not None:
         return found
-    how = unrolling(x.shape, geo, groups, dy.shape[2:])
+    how = unrolling(x.shape, geo, groups, dy.shape[2:], shape[0])
     dy = dy.reshape(len(dy), groups, shape[0] // groups, *dy.shape[2:])
-    wide = how.inside > dy.shape[2]  # BLAS is faster where the first matrix is the larger
+    wide = how.inside > dy.shape[2] and how.places > _MANY
     sums: dict[int, list[Array]] = {}
 
     def work(part: slice) -> None:
@@ -80,7 +84,8 @@ def filter_gradient(
         sums[part.start] = found
 
     lanes.spread(xp, work, len(x), _cost(math.prod(shape), dy), how.pieces)
-    rows = [sum(parts) for parts in zip(*(sums[start] for start in sorted(sums)), strict=True)]
+    parts = [sums[start] for start in sorted(sums)]
+    rows = [functools.reduce(operator.iadd, row) for row in zip(*parts, strict=True)]
     shaped = (*shape[:2], *how.taps)
     rows = [(row.swapaxes(1, 2) if wide else row).reshape(shaped) for row in rows]
     return rows[0] if how.whole else xp.concatenate(rows, axis=2)
@@ -91,14 +96,15 @@ def _accumulate(xp: Any, found: list[Array], row: int, a: Array, b: Array) -> No
     what is found for this row of the filter.
     """
     b = b.swapaxes(-1, -2)
-    if len(found) == row:
-        found.append(xp.zeros((a.shape[1], a.shape[2], b.shape[3]), dtype=a.dtype))
-    total = found[row]
     if len(a) > 1 and len(a) * a.shape[2] * b.shape[3] <= _FEW:
-        total += xp.matmul(a, b).sum(axis=0)
+        terms = iter([xp.matmul(a, b).sum(axis=0)])
     else:
-        for one, other in zip(a, b, strict=True):
-            total += xp.matmul(one, other)
+        terms = (matmul(xp, one, other) for one, other in zip(a, b, strict=True))
+    for term in terms:
+        if len(found) == row:
+            found.append(term)
+        else:
+            found[row] += term
 
 
 def input_gradient(
@@ -111,7 +117,7 @@ def input_gradient(
     if back is None:
         return _scattered(xp, dy, w, geo, groups, shape)
     flipped = w.swapaxes(0, 1)[(..., *[slice(None, None, -1)] * len(geo.kernel))]
-    return convolve(xp, dy, xp.ascontiguousarray(flipped), back, 1)
+    return convolve(xp, dy, flipped, back, 1)
 
 
 def _backwards(
@@ -121,7 +127,8 @@ def _backwards(
     if set(geo.strides) != {1} or set(geo.dilations) != {1} or groups != 1:
         return None
     wider = w.shape[0] * math.prod(shape[2:]) > 1.5 * w.shape[1] * math.prod(dy.shape[2:])
-    if wider and math.prod(geo.kernel) > 1:
+    heavy = w.size > 16 * dy.size  # turning the filter costs more than adding up columns
+    if (wider or heavy) and math.prod(geo.kernel) > 1:
         return None
     axes = zip(geo.kernel, geo.pads, shape[2:], dy.shape[2:], strict=True)
     pads = tuple((k - 1 - lo, n - m + lo) for k, (lo, _), n, m in axes)
@@ -132,9 +139,9 @@ def _scattered(
     xp: Any, dy: Array, w: Array, geo: Geometry, groups: int, shape: tuple[int, ...]
 ) -> Array:
     """Columns of gradients, added up where the windows were."""
-    how = unrolling(shape, geo, groups, dy.shape[2:])
+    how = unrolling(shape, geo, groups, dy.shape[2:], len(w))
     dx = xp.empty((shape[0], groups, shape[1] // groups, *shape[2:]), dtype=dy.dtype)
-    filters = [xp.ascontiguousarray(row.swapaxes(-1, -2)) for row in _rows(xp, w, how)]
+    filters = [row.swapaxes(-1, -2) for row in _rows(w, how)]
     dy = dy.reshape(len(dy), groups, len(w) // groups, *dy.shape[2:])
 
     def work(part: slice) -> None:
@@ -142,11 +149,11 @@ def _scattered(
             space = how.space(xp, len(dy[chunk]), dy.dtype)
             columns, flat = how.flat(space), _flat(xp, how, dy[chunk])
             if how.filter_rows == 1:
-                xp.matmul(filters[0], flat, out=columns)
+                matmul(xp, filters[0], flat, columns)
             else:
                 columns[:] = 0
                 for slab in how.slabs(len(dy[chunk])):
-                    columns[..., slab.part] += xp.matmul(filters[slab.row], flat)
+                    columns[..., slab.part] += matmul(xp, filters[slab.row], flat)
             how.fold(xp, space, dx[chunk])
 
     lanes.spread(xp, work, len(dy), _cost(w.size, dy), how.pieces)
@@ -154,12 +161,12 @@ def _scattered(
 
 
 # -- pieces of them ----------------------------------------------------------------------------
-def _rows(xp: Any, w: Array, how: Unrolling) -> list[Array]:
+def _rows(w: Array, how: Unrolling) -> list[Array]:
     """The rows of the filter that meet one slab each, as [groups, O, inside]."""
     shape = (how.groups, len(w) // how.groups, how.inside)
     if how.whole:
         return [w.reshape(shape)]
-    return [xp.ascontiguousarray(w[:, :, k]).reshape(shape) for k in range(w.shape[2])]
+    return [w[:, :, k].reshape(shape) for k in range(w.shape[2])]
 
 
 def _columns(

@@ -47,10 +47,14 @@ def dots(xp: Any, *triples: tuple[Array, Array, Array]) -> list[Array]:
 
 def matmul(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
     """The product of two matrices, or of stacks of them."""
-    if a.ndim == b.ndim == 2:
-        return dot(xp, a, b, out)
     cost = a.size * b.shape[-1]
-    if xp is not np or a.ndim != b.ndim or len(a) != len(b) or cost < _WORTH:
+    if xp is not np or lanes.count() == 1 or cost < _WORTH:
+        return xp.matmul(a, b, out=out)
+    if set(a.shape[:-2] + b.shape[:-2]) <= {1}:  # stacks of one
+        flat = None if out is None else out.reshape(out.shape[-2:])
+        found = dot(xp, a.reshape(a.shape[-2:]), b.reshape(b.shape[-2:]), flat)
+        return found.reshape((1,) * (max(a.ndim, b.ndim) - 2) + found.shape) if out is None else out
+    if a.ndim != b.ndim or len(a) != len(b):
         return xp.matmul(a, b, out=out)
     if out is None:
         shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])

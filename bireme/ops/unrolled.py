@@ -19,6 +19,7 @@ from .windows import Geometry
 __all__ = ["Slab", "Unrolling", "unrolling"]
 
 _FEW = 256  # outputs of a sample below which samples are joined
+_HEAVY = 0.25  # filters over outputs
 _NARROW = 48  # rows of columns below which the filter's rows are written out, too
 
 Index = tuple[slice, ...]
@@ -39,6 +40,8 @@ class Unrolling(NamedTuple):
     out: tuple[int, ...]
     groups: int
     channels: int  # of a group
+    places: int  # outputs of all samples
+    heavy: bool  # the filters are more than the outputs
     whole: bool  # the filter's rows are written out like its columns: one slab
     joined: bool  # samples lie side by side, innermost
 
@@ -57,8 +60,10 @@ class Unrolling(NamedTuple):
 
     @property
     def pieces(self) -> int:
-        """How finely the samples may be cut: joined ones gain by lying together."""
-        return 1 if self.joined else 2
+        """How many parts the samples may make for each lane: joined ones gain by lying together,
+        and heavy filters should be read only once, so that then their products are cut instead.
+        """
+        return 0 if self.heavy and self.joined else 1 if self.joined else 2
 
     @property
     def filter_rows(self) -> int:
@@ -180,10 +185,12 @@ def _met(size: int, count: int, first: int, stride: int) -> tuple[slice, slice]:
 
 @functools.lru_cache(maxsize=1024)
 def unrolling(
-    shape: tuple[int, ...], geo: Geometry, groups: int, out: tuple[int, ...]
+    shape: tuple[int, ...], geo: Geometry, groups: int, out: tuple[int, ...], filters: int
 ) -> Unrolling:
-    """The way of writing out that suits an input of this shape."""
-    channels = shape[1] // groups
+    """The way of writing out that suits an input of this shape and so many filters."""
+    channels, places = shape[1] // groups, shape[0] * math.prod(out)
     few = math.prod(out) <= _FEW and shape[0] > 1
-    whole = channels * math.prod(geo.kernel[1:]) < _NARROW and geo.kernel[0] > 1
-    return Unrolling(geo, shape[2:], out, groups, channels, whole, few)
+    narrow = channels * math.prod(geo.kernel[1:]) < _NARROW
+    heavy = filters // groups > _HEAVY * places  # cutting the filter up costs more than it saves
+    whole = (narrow or heavy) and geo.kernel[0] > 1
+    return Unrolling(geo, shape[2:], out, groups, channels, places, heavy, whole, few)

@@ -30,6 +30,15 @@ _WORTH = 1 << 17  # elements touched: less is done before another thread wakes u
 _PIECES = 2  # per lane, so that a lane that is held up leaves work to the others
 
 
+class _Here(threading.local):
+    """Whether this thread runs a piece already: its own work is then not cut any further."""
+
+    inside = False
+
+
+_here = _Here()
+
+
 class _Crew:
     """Threads that help whoever has jobs to share; they wait without using the processor."""
 
@@ -48,16 +57,18 @@ class _Crew:
         left, done = deque(jobs), SimpleQueue[BaseException | None]()
 
         def take() -> None:
-            while True:
+            outer, _here.inside = _here.inside, True
+            while left:
                 try:
                     job = left.popleft()
-                except IndexError:
-                    return
+                except IndexError:  # another was faster
+                    break
                 try:
                     job()
                     done.put(None)
                 except BaseException as error:
                     done.put(error)
+            _here.inside = outer
 
         for _ in range(min(self._helpers, len(jobs) - 1)):
             self._calls.put(functools.partial(contextvars.copy_context().run, take))
@@ -86,14 +97,14 @@ def settle() -> None:
 
 
 def count() -> int:
-    """How many threads share one operator's work, the caller's included."""
-    return _count
+    """How many threads share the work that comes now, the caller's included."""
+    return 1 if _here.inside else _count
 
 
 def run(jobs: Sequence[Job]) -> None:
     """Run jobs side by side, in any order; an error of one is raised when all have ended."""
     global _crew
-    if _count == 1 or len(jobs) < 2:
+    if count() == 1 or len(jobs) < 2:
         for job in jobs:
             job()
         return
@@ -108,12 +119,12 @@ def spread(
     """Call `work` for parts that together cover range(size), side by side where `cost`, the number
     of elements that all of it touches, makes that worth while; on a device, once.
 
-    A lane gets so many `pieces`: one where cutting costs something.
+    A lane gets so many `pieces`: one where cutting costs something, none where it costs too much.
     """
-    if xp is not np or _count == 1 or cost < _WORTH or size < 2:
+    if xp is not np or count() == 1 or cost < _WORTH or size < 2:
         work(slice(0, size))
         return
-    parts = min(size, pieces * _count)
+    parts = max(1, min(size, pieces * _count))
     cuts = [size * i // parts for i in range(parts + 1)]
     run([functools.partial(work, slice(a, b)) for a, b in itertools.pairwise(cuts)])
 

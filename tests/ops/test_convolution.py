@@ -58,6 +58,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     few, narrow, block, count = request.param
     monkeypatch.setattr(unrolled, "_FEW", few)
     monkeypatch.setattr(unrolled, "_NARROW", narrow)
+    monkeypatch.setattr(unrolled, "_HEAVY", 0 if narrow else 1e9)
+    monkeypatch.setattr(convolution, "_MANY", 0 if block < 1 << 20 else 1 << 20)
     monkeypatch.setattr(unrolled, "block_bytes", lambda xp: block)
     monkeypatch.setattr(lanes, "_count", count)
     monkeypatch.setattr(lanes, "_crew", None)
