@@ -36,22 +36,20 @@ class Saving:
                 "FLAGS_checkpoint_every_steps is set, but not where to",
                 hint="set FLAGS_checkpoint_dir to a directory that all processes see",
             )
-        self._steps = newest_step(self._root) if self._every > 0 else 0
+        self._steps = newest_step(self._root) if flags.get("checkpoint_dir") else 0
 
     def after_step(self, link: Link, scope: Scope, program: Program) -> None:
         """A step has ended; save if it is time."""
-        if self._every <= 0:
-            return
         self._steps += 1
-        if self._steps % self._every == 0:
-            folder = folder_of(self._root, self._steps, link.run)
-            self.save(link, scope, program, folder, self._steps)
+        if self._every > 0 and self._steps % self._every == 0:
+            self.now(link, scope, program, self._root)
             if self._trainer == 0:
                 prune(self._root, flags.get("checkpoint_keep"))
 
-    def save(self, link: Link, scope: Scope, program: Program, folder: Path, step: int) -> None:
-        """Everything as it is now."""
-        disk = Disk()
+    def now(self, link: Link, scope: Scope, program: Program, root: str | Path) -> None:
+        """Save everything as it is, under `root`."""
+        step, disk = self._steps, Disk()
+        folder = folder_of(Path(root).absolute(), step, link.run)
         disk.make(folder)
         parts = (*(f"server-{i}" for i in range(link.servers)), "trainer-0")
         if self._trainer == 0:

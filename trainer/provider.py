@@ -83,6 +83,7 @@ def _grouped(given: tuple[r.Route, ...], trainer: int, block: Block) -> list[Ste
     if received or endpoints:
         steps.append(_guarded(_ender(received, endpoints, block), trainer))
     steps += [_local(route, trainer) for route in given if isinstance(route, _LOCAL)]
+    steps += [_notifier(route, trainer, block) for route in given if isinstance(route, r.Notify)]
     steps += [_absent(route, trainer) for route in given if isinstance(route, r.Elsewhere)]
     return steps
 
@@ -123,6 +124,14 @@ def _local(route: r.Touched | r.Initialised, trainer: int) -> Step:
         station_of(trainer, needed=False).touched(shared, env, ids)
 
     return tell
+
+
+def _notifier(route: r.Notify, trainer: int, block: Block) -> Step:
+    def notify(shared: Link, env: Any) -> None:
+        shared.greet(route.endpoints)
+        saving_of(shared).now(shared, env.scope, block.program, route.directory)
+
+    return _guarded(notify, trainer)
 
 
 def _absent(route: r.Elsewhere, trainer: int) -> Step:

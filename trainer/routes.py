@@ -16,6 +16,7 @@ __all__ = [
     "Fetch",
     "Initialised",
     "LookUp",
+    "Notify",
     "Part",
     "Receive",
     "Route",
@@ -118,7 +119,17 @@ class Elsewhere:
     look_up: LookUp | None
 
 
-Route: TypeAlias = Send | Barrier | Receive | Fetch | LookUp | Touched | Initialised | Elsewhere
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Every server saves, into a directory."""
+
+    endpoints: tuple[str, ...]
+    directory: str
+
+
+Route: TypeAlias = (
+    Send | Barrier | Receive | Fetch | LookUp | Touched | Initialised | Elsewhere | Notify
+)
 
 
 def read_routes(ops: Iterable[Operator]) -> tuple[Route, ...]:
@@ -144,7 +155,13 @@ def left_to_communicator(program: Program) -> bool:
 
 def trainer_of(program: Program) -> int:
     """Whose program this is: `recv` and the barriers know, a dense `send` always says 0."""
-    knowing = ("send_barrier", "recv", "fetch_barrier", "distributed_lookup_table")
+    knowing = (
+        "send_barrier",
+        "recv",
+        "fetch_barrier",
+        "distributed_lookup_table",
+        "checkpoint_notify",
+    )
     for kind in knowing:
         for block in program.blocks:
             for op in block.ops:
@@ -309,6 +326,10 @@ def _zip(op: Operator, *columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
     yield from zip(*lists, strict=True)
 
 
+def _notify(op: Operator) -> Iterator[Route]:
+    yield Notify(tuple(op.attrs.get("epmap", ())), str(op.attrs.get("dir") or ""))
+
+
 _READERS = {
     "send": _send,
     "recv": _recv,
@@ -316,4 +337,5 @@ _READERS = {
     "fetch_barrier": _fetch_barrier,
     "distributed_lookup_table": _lookup,
     "fake_init": _fake_init,
+    "checkpoint_notify": _notify,
 }

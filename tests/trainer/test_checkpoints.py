@@ -138,3 +138,21 @@ def test_only_the_newest_are_kept(root: Path) -> None:
     kept = sorted(folder.name for folder in root.iterdir())
     assert len(kept) in (3, 4)  # the last may be complete only after trainer 0 has looked
     assert kept[-1].startswith(f"step-{STEPS:012d}")
+
+
+def test_a_program_may_ask_for_a_checkpoint(tmp_path: Path) -> None:
+    job = Job(model())
+
+    def train(trainer: Trainer) -> list[float]:
+        losses = steps(0, 2)(trainer)
+        if trainer.number == 0:
+            asking = fluid.Program()
+            attrs = {"epmap": job.endpoints, "dir": str(tmp_path), "lookup_table": "table"}
+            asking.global_block().append_op(type="checkpoint_notify", attrs=attrs)
+            trainer.executor.run(asking, scope=trainer.scope)
+        return losses
+
+    job.run(train)
+    saved = newest_checkpoint(tmp_path)
+    assert (saved.step, saved.is_table("table")) == (2, True)
+    assert sorted(saved.parts) == ["server-0", "server-1", "trainer-0"]
