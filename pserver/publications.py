@@ -7,6 +7,7 @@ Once it is known what trainers ask for, updates write their results where these 
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 from bireme.rpc.layouts import EMPTY, Layout, Value, describe
@@ -16,10 +17,20 @@ from bireme.runtime.arrays import Array
 from .events import Call, Send
 from .updates import Updates
 
-__all__ = ["Publications"]
+__all__ = ["Publications", "Way"]
 
 _KNOWN = 64  # updates that are remembered
 Work = Callable[..., Any]  # (task, arguments) -> future, in the worker's turn
+
+
+class Way(Enum):
+    """How a frame goes to its trainer: through memory that both map, as the arrays themselves, or
+    in pieces, which are copies.
+    """
+
+    MEMORY = "memory"
+    ARRAYS = "arrays"
+    PIECES = "pieces"
 
 
 class Publications:
@@ -30,7 +41,7 @@ class Publications:
         self._work = work
         self._board = Board()  # regions that updates write to
         self._spare = Board()  # and others
-        self._frames: dict[tuple[tuple[str, ...], bool], tuple[Any, Region | None]] = {}
+        self._frames: dict[tuple[tuple[str, ...], Way], tuple[Any, Region | None]] = {}
         self._asked: tuple[str, ...] = ()  # what trainers of this host asked for the last time
         self._next: Region | None = None  # where the running update writes that
         self._layout: Layout = EMPTY
@@ -72,12 +83,12 @@ class Publications:
             region.lay_out(layout.room, lambda room: list(layout.views(room).values()))
         return dict(zip(self._asked, region.arrays, strict=True))
 
-    def variables(self, send: Send, call: Call, shared: bool) -> Any:
+    def variables(self, send: Send, call: Call, way: Way) -> Any:
         """A future of the frame with these variables."""
-        key = (send.names, shared)
+        key = (send.names, way)
         if key not in self._frames:
-            written = self._written(send) if shared else None
-            self._frames[key] = written or self._copied(send, shared)
+            written = self._written(send) if way is Way.MEMORY else None
+            self._frames[key] = written or self._copied(send, way)
         frame, region = self._frames[key]
         if region is not None:
             region.readers[call.trainer] = call.sequence
@@ -91,23 +102,23 @@ class Publications:
         given = (send, self._layout, region.place, region.arrays)
         return self._work(self._updates.announce, *given), region
 
-    def _copied(self, send: Send, shared: bool) -> tuple[Any, Region | None]:
-        self._asked = send.names if shared else self._asked
-        region = self._room(shared)
+    def _copied(self, send: Send, way: Way) -> tuple[Any, Region | None]:
+        self._asked = send.names if way is Way.MEMORY else self._asked
+        region = self._room(way)
         take = region.outbox.take if region is not None else None
-        return self._work(self._updates.publish, send, take), region
+        return self._work(self._updates.publish, send, take, way is Way.ARRAYS), region
 
-    def rows(self, asked: dict[str, Value], send: Send, call: Call, shared: bool) -> Any:
+    def rows(self, asked: dict[str, Value], send: Send, call: Call, way: Way) -> Any:
         """A future of the frame with rows of tables, for one trainer."""
-        region = self._room(shared)
+        region = self._room(way)
         if region is None:
-            return self._work(self._updates.look_up, asked, send)
+            return self._work(self._updates.look_up, asked, send, None, way is Way.ARRAYS)
         region.current = False
         region.readers[call.trainer] = call.sequence
         return self._work(self._updates.look_up, asked, send, region.outbox.take)
 
-    def _room(self, shared: bool) -> Region | None:
-        if not shared:
+    def _room(self, way: Way) -> Region | None:
+        if way is not Way.MEMORY:
             return None
         region = self._spare.take()
         region.outbox.clear()

@@ -23,7 +23,7 @@ from bireme.rpc.shared import Attached
 
 from . import events as e
 from .core import Core
-from .publications import Publications
+from .publications import Publications, Way
 from .saver import Saver
 from .updates import Updates
 
@@ -171,7 +171,7 @@ class Service:
         """Hear a trainer's frames as they come; answer those that ask for it, and any refusal at
         once.
         """
-        talk = self.talk()
+        talk = self.talk(direct=False)
         try:
             async for piece in pieces:
                 received = talk.decoder.feed(piece)
@@ -181,23 +181,25 @@ class Service:
         except errors.BiremeError as error:
             yield encode(refusal(error))[0]
 
-    def talk(self) -> "Talk":
-        """The same, frame by frame."""
-        return Talk(self, Decoder(self._updates.check, self._attached))
+    def talk(self, direct: bool) -> "Talk":
+        """The same, frame by frame; `direct` answers with arrays' own memory, not with bytes."""
+        return Talk(self, Decoder(self._updates.check, self._attached), direct)
 
-    def hear(self, received: Received) -> "tuple[m.Numbered, asyncio.Future[Any]]":
+    def hear(self, received: Received, direct: bool) -> "tuple[m.Numbered, asyncio.Future[Any]]":
+        """Take a frame of an exchange; what will answer it."""
         said = received.message
         if not isinstance(said, m.Numbered):
             raise errors.ProtocolError(f"{type(said).__name__} has no place in an exchange")
         call = e.Call(said.trainer, said.incarnation, said.sequence)
         self._published.heard(call)
-        shared = call[:2] in self._sharing
+        way = Way.ARRAYS if direct else Way.PIECES
+        way = Way.MEMORY if call[:2] in self._sharing else way
         self.books.received += received.size
         reader: Reader | None = None
         if isinstance(said, m.Lookup):
-            reader = partial(self._published.rows, received.values, call=call, shared=shared)
+            reader = partial(self._published.rows, received.values, call=call, way=way)
         elif isinstance(said, m.Pull):
-            reader = partial(self._publish, call=call, shared=shared)
+            reader = partial(self._publish, call=call, way=way)
         elif isinstance(said, m.Share):
             reader = partial(self._work, self._updates.together)
 
@@ -284,9 +286,9 @@ class Service:
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
-    def _publish(self, send: e.Send, call: e.Call, shared: bool) -> Any:
+    def _publish(self, send: e.Send, call: e.Call, way: Way) -> Any:
         self.books.sent += self._updates.size(send.names)
-        return self._published.variables(send, call, shared) if send.names else send
+        return self._published.variables(send, call, way) if send.names else send
 
     def read(self, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
         """Something to be read by the worker, in its turn."""
@@ -341,14 +343,15 @@ class Service:
 class Talk:
     """One trainer's exchanges, frame by frame."""
 
-    def __init__(self, service: Service, decoder: Decoder) -> None:
+    def __init__(self, service: Service, decoder: Decoder, direct: bool) -> None:
         self.decoder = decoder
+        self._direct = direct
         self._service = service
         self._unanswered: list[asyncio.Future[Any]] = []
 
-    async def hear(self, received: Received) -> list[bytes] | None:
+    async def hear(self, received: Received) -> list[Any] | None:
         """Take a frame; the answer's pieces if it asks for one."""
-        said, answer = self._service.hear(received)
+        said, answer = self._service.hear(received, self._direct)
         self._unanswered.append(answer)
         if not said.answer:
             return None

@@ -16,7 +16,7 @@ import numpy as np
 from bireme.errors import ProtocolError, UnknownName
 from bireme.ir import Program, VarType
 from bireme.rpc import messages as m
-from bireme.rpc.codec import WORTH_SHARING, Take, encode, framed
+from bireme.rpc.codec import WORTH_SHARING, Buffer, Take, encode, framed, parts_of
 from bireme.rpc.layouts import Layout, Value
 from bireme.rpc.shared import Place
 from bireme.runtime.arrays import Array, to_host
@@ -196,15 +196,21 @@ class Updates:
             self._read[names] = [self._scope.var(name) for name in names]
         return self._read[names]
 
-    def publish(self, send: Send, take: Take | None = None) -> list[bytes]:
+    def publish(self, send: Send, take: Take | None = None, direct: bool = False) -> list[Buffer]:
         """The frame that carries these variables; written once, sent to everybody who asks."""
         values = {name: self.value(name) for name in send.names}
-        return encode(m.Values(version=send.version), values, take)
+        return _frame(send, values, take, direct)
 
-    def look_up(self, asked: dict[str, Value], send: Send, take: Take | None = None) -> list[bytes]:
+    def look_up(
+        self,
+        asked: dict[str, Value],
+        send: Send,
+        take: Take | None = None,
+        direct: bool = False,
+    ) -> list[Buffer]:
         """The frame with the rows of tables, table -> ids."""
         values = {table: self.rows(table, ids) for table, ids in asked.items()}
-        return encode(m.Values(version=send.version), values, take)
+        return _frame(send, values, take, direct)
 
     def together(self, shared: Shared) -> list[bytes]:
         """The frame with what all trainers brought: for each name their arrays, in their order.
@@ -261,6 +267,16 @@ class Updates:
                 known=known,
             )
         return value
+
+
+def _frame(
+    send: Send, values: Mapping[str, Value], take: Take | None, direct: bool
+) -> list[Buffer]:
+    """Values as a frame; `direct` gives the arrays' own memory, which an update does not change
+    while somebody holds it.
+    """
+    message = m.Values(version=send.version)
+    return parts_of(message, values) if direct else [*encode(message, values, take)]
 
 
 def _stacked(brought: Sequence[Mapping[str, Value]]) -> list[bytes] | ProtocolError:

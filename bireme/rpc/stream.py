@@ -116,7 +116,7 @@ async def _attend(service: Service, opened: socket.socket, greeting: bytes) -> N
 
 
 async def _converse(service: Service, opened: socket.socket) -> None:
-    loop, inlet, talk = asyncio.get_running_loop(), _Inlet(opened), service.talk()
+    loop, inlet, talk = asyncio.get_running_loop(), _Inlet(opened), service.talk(direct=True)
     while True:
         head = await inlet.head()
         for target in talk.decoder.announce(head):

@@ -6,7 +6,7 @@ Two implementations exist from the start: sockets (`client`), and function calls
 """
 
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from bireme.errors import PeerError
 
@@ -68,7 +68,7 @@ class Talk(Protocol):
 
     decoder: Decoder
 
-    async def hear(self, received: Received) -> list[bytes] | None:
+    async def hear(self, received: Received) -> list[Any] | None:
         """Take a frame; the answer's pieces if it asks for one."""
 
 
@@ -81,5 +81,5 @@ class Service(Protocol):
     def exchange(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Answer a stream of pieces with another."""
 
-    def talk(self) -> Talk:
-        """The same, frame by frame."""
+    def talk(self, direct: bool) -> Talk:
+        """The same, frame by frame; `direct` answers with arrays' own memory, not with bytes."""

@@ -46,7 +46,7 @@ class Giver:
         async for piece in pieces:
             yield piece
 
-    def talk(self) -> Talk:
+    def talk(self, direct: bool) -> Talk:
         return Talk()
 
 
