@@ -55,9 +55,11 @@ class _Closer:
         self.trainer = trainer
 
     def __call__(self, error: BaseException | None) -> None:
-        if is_running(self.trainer):
-            finish(self.trainer, links.of(self.trainer), orderly=error is None)
-        links.close(self.trainer, error)
+        try:
+            if is_running(self.trainer):
+                finish(self.trainer, links.of(self.trainer), orderly=error is None)
+        finally:
+            links.close(self.trainer, error)
 
 
 Step = Callable[[Link, Any], None]

@@ -374,5 +374,8 @@ def test_a_server_that_is_gone_is_heard_of_by_whoever_pushes() -> None:
                 trainer.step(numbers(step, 0))
                 time.sleep(0.01)
 
-    (found,), _ = Job(linear(), trainers=1, sync=False, config=SPLIT).run(body)
+    job = Job(linear(), trainers=1, sync=False, config=SPLIT)
+    (found,), _ = job.run(body)
     assert isinstance(found, Exception)
+    (found,), _ = job.run(push_all(ASYNC))  # the next job has a link of its own
+    assert found is None
