@@ -30,6 +30,8 @@ _NAMES: dict[str, str] = {
         "bireme.io": "save load",
         "bireme.reader": "DataFeeder DatasetFactory InMemoryDataset QueueDataset",
         "bireme.flags": "get_flags set_flags",
+        "bireme.framework": "disable_dygraph disable_imperative enable_dygraph enable_imperative "
+        "in_dygraph_mode load_op_library require_version",
     }.items()
     for name in names.split()
 }

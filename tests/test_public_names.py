@@ -41,3 +41,21 @@ def test_core_points_at_the_same_objects() -> None:
 @pytest.mark.parametrize("name", sorted(bireme.core._HOMES))
 def test_core_has_what_it_points_at(name: str) -> None:
     assert getattr(bireme.core, name) is not None
+
+
+def test_a_script_may_ask_for_the_version_that_is_spoken() -> None:
+    bireme.require_version("1.5")
+    bireme.require_version("1.8.0", "1.8.5")
+    with pytest.raises(bireme.errors.ConfigError, match=r"asks for Fluid at least 2.0; .* 1.8.5"):
+        bireme.require_version("2.0")
+    with pytest.raises(bireme.errors.InvalidArgument, match="'new'"):
+        bireme.require_version("new")
+
+
+def test_there_is_no_imperative_mode() -> None:
+    bireme.disable_dygraph()
+    assert not bireme.in_dygraph_mode()
+    with pytest.raises(bireme.errors.UnsupportedError, match="imperative mode"):
+        bireme.enable_dygraph()
+    with pytest.raises(bireme.errors.UnsupportedError, match="compiled operators"):
+        bireme.load_op_library("my.so")

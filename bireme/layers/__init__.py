@@ -4,6 +4,8 @@ from . import math_op_patch
 from .classes import *
 from .control_flow import *
 from .decode import *
+from .decode_helpers import *
+from .distributions import *
 from .draws import *
 from .elementwise import *
 from .features import *
@@ -18,6 +20,7 @@ from .ops import *
 from .order import *
 from .picking import *
 from .pixels import *
+from .py_reader import *
 from .random import *
 from .reduction import *
 from .rnn import *

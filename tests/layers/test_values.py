@@ -17,9 +17,10 @@ from tests.support import oracle
 
 from .record_values import RANGES, record
 from .uses import USES as LAYERS
+from .uses_decoding import USES as DECODING
 from .uses_vision import USES as VISION
 
-TABLES = {"layers": LAYERS, "flow": FLOW, "vision": VISION}
+TABLES = {"layers": LAYERS, "flow": FLOW, "vision": VISION, "decoding": DECODING}
 
 # where bireme differs on purpose, and why
 DIFFERENT = {

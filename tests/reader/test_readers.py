@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-import bireme.ops  # noqa: F401  (fills the op table)
+import bireme as fluid
 from bireme import reader as R
 from bireme.errors import FeedError, InvalidArgument
 from bireme.ir import Program
@@ -149,6 +149,25 @@ def test_a_started_loader_ends_its_epoch_and_starts_again() -> None:
             loader.next()
     loader.start()
     loader.reset()
+
+
+def test_a_reader_of_a_program_fills_its_variables() -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        reader = fluid.layers.py_reader(4, [(-1, 2), (-1, 1)], ["float32", "int64"])
+        x, n = fluid.layers.read_file(fluid.layers.double_buffer(reader))
+        total = fluid.layers.reduce_sum(x * fluid.layers.cast(n, "float32"))
+    reader.decorate_paddle_reader(R.batch(lambda: (([i, i], [2]) for i in range(5)), 2))
+    executor = fluid.Executor(fluid.CPUPlace())
+    for _ in range(2):
+        reader.start()
+        found = [float(executor.run(main, fetch_list=[total])[0]) for _ in range(3)]
+        assert found == [4.0, 20.0, 16.0]
+        with pytest.raises(fluid.core.EOFException):
+            executor.run(main, fetch_list=[total])
+        reader.reset()
+    with pytest.raises(InvalidArgument, match="2 shapes, 1 dtypes"):
+        fluid.layers.py_reader(4, [(-1, 2), (-1, 1)], ["float32"])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
