@@ -16,10 +16,9 @@ import numpy as np
 
 import bireme
 from bireme.errors import UnsupportedError
+from bireme.framework import SPOKEN_VERSION
 
 __all__ = ["SPOKEN_VERSION", "install"]
-
-SPOKEN_VERSION = "1.8.5"
 
 FLUID, DATASET = "paddle.fluid", "paddle.dataset"
 RENAMED = {
