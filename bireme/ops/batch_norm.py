@@ -44,9 +44,11 @@ def _blocks(xp: Any, x: Array, part: slice) -> Iterator[slice]:
     """A part of the channels of [N, C, rest] in blocks that stay in the cache from the first pass
     to the last.
     """
-    count = max(1, block_bytes(xp) // max(1, 2 * x[:, :1].size * x.itemsize))
-    for i in range(part.start, part.stop, count):
-        yield slice(i, min(i + count, part.stop))
+    most = max(1, block_bytes(xp) // max(1, 2 * x[:, :1].size * x.itemsize))
+    size = part.stop - part.start
+    blocks = -(-size // most)
+    for i in range(blocks):
+        yield slice(part.start + size * i // blocks, part.start + size * (i + 1) // blocks)
 
 
 def _sums(xp: Any, x: Array) -> Array:
@@ -125,7 +127,7 @@ def batch_norm(
             gain = Scale[c] * inverse[c]
             _affine(xp, x[:, c], gain, Bias[c] - mean[c] * gain, y[:, c])
 
-    lanes.spread(xp, work, x.shape[1], 4 * x.size)
+    lanes.spread(xp, work, x.shape[1], 4 * x.size, 1)
     y = unplanes(xp, y, X.shape, data_layout)
     if fixed:
         return y, Mean, Variance, mean, inverse
@@ -181,7 +183,7 @@ def batch_norm_grad(
             )
             scale[c], bias[c] = found
 
-    lanes.spread(xp, work, x.shape[1], 6 * x.size)
+    lanes.spread(xp, work, x.shape[1], 6 * x.size, 1)
     return None if dx is None else unplanes(xp, dx, X.shape, data_layout), scale, bias
 
 

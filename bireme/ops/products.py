@@ -15,8 +15,7 @@ from bireme.runtime.arrays import Array
 
 __all__ = ["dot", "dots", "matmul"]
 
-_WORTH = 1 << 23  # multiplications: a tenth of a millisecond
-_PIECES = 2  # per lane
+_WORTH = 1 << 24  # multiplications: a fifth of a millisecond
 
 
 def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
@@ -38,7 +37,7 @@ def dots(xp: Any, *triples: tuple[Array, Array, Array]) -> list[Array]:
     for (a, b, out), cost in zip(triples, work, strict=True):
         if out is None:
             out = np.empty((len(a), b.shape[1]), dtype=np.result_type(a, b))
-        share = max(1, round(_PIECES * lanes.count() * cost / sum(work)))
+        share = max(1, round(lanes.count() * cost / sum(work)))
         jobs += _pieces(a, b, out, share)
         results.append(out)
     lanes.run(jobs)

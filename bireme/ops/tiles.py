@@ -13,7 +13,8 @@ from bireme.runtime import lanes
 from bireme.runtime.arrays import Array
 from bireme.runtime.values import SelectedRows
 
-_LARGE = 1 << 16  # elements: smaller arrays are not worth a thread's waking up
+_LARGE = 1 << 18  # elements: smaller arrays are not worth a thread's waking up
+_CACHED = 1 << 18  # elements of all arrays of a rule that stay in the cache together
 TILE = 1 << 15  # elements: seven float32 arrays of this size and what is computed fit a cache
 
 
@@ -39,11 +40,14 @@ def walk(xp: Any, rule: Callable[..., object], *arrays: Array) -> None:
         return
     flat = [a.reshape(-1) for a in arrays]
 
-    def work(part: slice) -> None:
-        for pieces in tiles(xp, *(a[part] for a in flat)):
-            rule(*pieces)
+    step = _CACHED // len(arrays)
 
-    lanes.spread(xp, work, size, len(arrays) * size)
+    def work(part: slice) -> None:
+        for start in range(part.start, part.stop, step):
+            stop = min(start + step, part.stop)
+            rule(*(a[start:stop] for a in flat))
+
+    lanes.spread(xp, work, size, len(arrays) * size, 1)
 
 
 def applied(xp: Any, function: Any, x: Array, y: Any, out: Array = None) -> Array:
