@@ -43,6 +43,7 @@ bench: $(STAMP)
 docs: $(STAMP)
 	$(VENV)/bin/bireme flags --markdown > docs/flags.md
 	$(PYTHON) tools/operators_table.py > docs/operators.md
+	$(PYTHON) tools/compatibility_table.py > docs/compatibility.md
 
 protos: types
 	$(PYTHON) -m grpc_tools.protoc -I build/types --python_out=build/types --pyi_out=build/types \

@@ -77,7 +77,15 @@ class WeightNormParamAttr(ParamAttr):
     1602.07868).
     """
 
-    def __init__(self, dim: int | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("do_model_average", False)
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        dim: int | None = None,
+        name: str | None = None,
+        initializer: Any = None,
+        learning_rate: float = 1.0,
+        regularizer: Any = None,
+        trainable: bool = True,
+        do_model_average: bool = False,
+    ) -> None:
+        super().__init__(name, initializer, learning_rate, regularizer, trainable, do_model_average)
         self.dim = dim

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -25,6 +26,14 @@ def my_batch(step, role):
 def test_the_flag_page_is_the_table() -> None:
     """Write it anew with `make docs`."""
     assert (DOCS / "flags.md").read_text() == flags.markdown() + "\n"
+
+
+def test_the_page_of_names_is_up_to_date() -> None:
+    """Write it anew with `make docs`; every difference of arguments has its reason."""
+    tool = run_path(str(ROOT / "tools" / "compatibility_table.py"))
+    page = (DOCS / "compatibility.md").read_text()
+    assert page == tool["page"]() + "\n"
+    assert "|  |" not in page
 
 
 @pytest.mark.wire

@@ -34,8 +34,12 @@ def generate(key: str) -> str:
     return _generator(key)
 
 
-def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenerator:
-    """Install a generator (a fresh one by default) and return the one that was in use."""
+def switch(
+    new_generator: UniqueNameGenerator | None = None, new_para_name_checker: object = None
+) -> UniqueNameGenerator:
+    """Install a generator (a fresh one by default) and return the one that was in use; the second
+    argument belongs to imperative mode.
+    """
     global _generator
     old, _generator = _generator, new_generator or UniqueNameGenerator()
     return old

@@ -113,13 +113,13 @@ class BeamSearchDecoder(Decoder):
         return gather_nd(x, stack([place, indices], axis=2))
 
     # -- the decoder -----------------------------------------------------------------------
-    def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
-        like = blocks.flatten(inits)[0]
+    def initialize(self, initial_cell_states: Any) -> tuple[Any, Any, Variable]:
+        like = blocks.flatten(initial_cell_states)[0]
         shape: Any = shape_of(like)
         self._batch = shape[0]
         start = fill_constant([1], "int64", self.start_token)
         self._end = fill_constant([1], "int64", self.end_token)
-        states = blocks.map_structure(self._beams, inits)
+        states = blocks.map_structure(self._beams, initial_cell_states)
         inputs: Any = self._beams(expand(start, [self._batch]))
         only_first = np.array([[0.0] + [-_NEVER] * (self.beam_size - 1)], dtype="float32")
         log_probs = expand(assign(only_first), [self._batch, 1])
