@@ -1,4 +1,4 @@
-# make run | test | slow | check | format | bench | docs | protos | gpu | types | clean
+# make run | test | slow | check | format | bench | docs | protos | gpu | numba | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 
 VENV   := .venv
@@ -13,7 +13,7 @@ FIND_PYTHON = for p in $(CHOICES); do \
 RUN_ARGS ?=
 TEST_ARGS ?=
 
-.PHONY: run test slow check format types bench docs protos gpu clean
+.PHONY: run test slow check format types bench docs protos gpu numba clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -52,6 +52,11 @@ protos: types
 gpu: $(STAMP)
 	$(VENV)/bin/pip install -q -e '.[dev,gpu]'
 	$(VENV)/bin/pytest -m gpu $(TEST_ARGS)
+
+numba: $(STAMP) types
+	$(PYTHON) -m venv build/numba
+	build/numba/bin/pip install -q --disable-pip-version-check -e '.[dev,numba]'
+	build/numba/bin/pytest tests/ops tests/models $(TEST_ARGS)
 
 $(STAMP): pyproject.toml
 	@python=$$($(FIND_PYTHON)); \

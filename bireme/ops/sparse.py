@@ -63,8 +63,9 @@ def _rows_of(xp: Any, table: Any, ids: Array, padding: int) -> Array:
 
 
 def _check(ids: Array, height: int, padding: int) -> None:
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= height:
+    unsigned = ids.view(f"u{ids.itemsize}") if ids.dtype.kind == "i" else ids
+    if int(unsigned.max()) >= height:  # seen so, a negative id is a huge one
+        low, high = int(ids.min()), int(ids.max())
         raise InvalidArgument(
             f"id {low if low < 0 else high} is not in a table of {height} rows",
             hint="ids run from 0 to rows - 1: check the data, or make the table taller",
