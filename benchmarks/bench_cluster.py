@@ -1,7 +1,8 @@
 """How long is a step with 2 servers and 2 trainers? Four models beside Fluid 1.8, in turns.
 
 Every process runs its arithmetic on one thread: four processes share the machine. Step times are
-trainer 0's, without the first five; ratios mean more than times.
+trainer 0's, without the first five: the median of a run, then over the runs of each side the median
+and the least, which other work on the machine disturbs less. Ratios mean more than times.
 
     python benchmarks/bench_cluster.py [--mode async] [--sockets] [--save FILE] [MODEL ...]
 """
@@ -12,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -74,6 +76,15 @@ def run(
     return median(json.loads(lines[0])[WARM:]) * 1e3
 
 
+def compared(times: dict[str, list[float]], what: Callable[[list[float]], float]) -> str:
+    """Both sides' times and their ratio."""
+    ours = what(times["bireme"])
+    if "Fluid 1.8" not in times:
+        return f"{ours:10.2f}{'-':>10}{'-':>8}"
+    peer = what(times["Fluid 1.8"])
+    return f"{ours:10.2f}{peer:10.2f}{ours / peer:8.2f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mode", choices=["sync", "async"], default="sync")
@@ -91,7 +102,8 @@ def main() -> None:
     env = {"FLAGS_rpc_shared_memory": "0"} if options.sockets else {}
     how = f"{options.mode}, {options.servers} servers x {options.trainers} trainers"
     lines = [machine(), "", f"{how}{', sockets only' if options.sockets else ''}, ms per step"]
-    lines.append(f"{'model':10}{'bireme':>10}{'Fluid 1.8':>10}{'ratio':>8}")
+    lines.append(f"{'':10}{'median of runs':>20}{'':8}{'least of runs':>20}")
+    lines.append(f"{'model':10}" + 2 * f"{'bireme':>10}{'Fluid 1.8':>10}{'ratio':>8}")
     print("\n".join(lines))
     for model in options.models:
         times: dict[str, list[float]] = {side: [] for side in sides}
@@ -99,10 +111,7 @@ def main() -> None:
             for side, command in sides.items():
                 size = (options.servers, options.trainers)
                 times[side].append(run(command, model, options.mode, *size, env))
-        ours = median(times["bireme"])
-        peer = median(times["Fluid 1.8"]) if "Fluid 1.8" in times else None
-        other = f"{peer:10.2f}{ours / peer:8.2f}" if peer else f"{'-':>10}{'-':>8}"
-        lines.append(f"{model:10}{ours:10.2f}{other}")
+        lines.append(f"{model:10}{compared(times, median)}{compared(times, min)}")
         print(lines[-1], flush=True)
     if options.save:
         options.save.write_text("\n".join(lines) + "\n", "utf-8")
