@@ -6,7 +6,7 @@ gradient come from plain sums of products; elsewhere the mean is taken off first
 would cost digits.
 """
 
-from collections.abc import Iterator
+import itertools
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from bireme.ir import Block, Operator
 from bireme.runtime import lanes
 from bireme.runtime.arrays import Array, block_bytes
 
-from .planes import per_channel, planes, unplanes
+from .planes import Channels, planes, unplanes
 from .table import ROWS, GradOp, Infer, OpSpec, op
 
 _STEADY = 4.0  # mean squared over variance; beyond it more than two bits would cancel
@@ -40,52 +40,37 @@ _BATCH_NORM_GRAD = GradOp(
 
 
 # -- blocks of channels ------------------------------------------------------------------------
-def _blocks(xp: Any, x: Array, part: slice) -> Iterator[slice]:
-    """A part of the channels of [N, C, rest] in blocks that stay in the cache from the first pass
-    to the last.
+def _blocks(xp: Any, x: Array, part: slice) -> tuple[list[slice], Channels]:
+    """A part of the channels of [N, C, rest] in equal blocks that stay in the cache from the first
+    pass to the last, and what computes with them.
     """
     most = max(1, block_bytes(xp) // max(1, 2 * x[:, :1].size * x.itemsize))
     size = part.stop - part.start
-    blocks = -(-size // most)
-    for i in range(blocks):
-        yield slice(part.start + size * i // blocks, part.start + size * (i + 1) // blocks)
-
-
-def _sums(xp: Any, x: Array) -> Array:
-    """The sum over everything but the channel."""
-    return xp.einsum("nch->nc", x).sum(axis=0)
+    count = -(-size // most)
+    cuts = [part.start + size * i // count for i in range(count + 1)]
+    blocks = [slice(i, j) for i, j in itertools.pairwise(cuts)]
+    return blocks, Channels(xp, x, min(most, size))
 
 
 def _steady(mean: Array, variance: Array) -> bool:
     return bool((mean * mean <= variance * variance.dtype.type(_STEADY)).all())
 
 
-def _moments(xp: Any, x: Array, room: Array) -> tuple[Array, Array]:
+def _moments(xp: Any, x: Array, with_: Channels, room: Array) -> tuple[Array, Array]:
     """Mean and variance of each channel."""
     count = x.dtype.type(max(x.shape[0] * x.shape[2], 1))
-    mean = _sums(xp, x) / count
+    mean = with_.sum(x) / count
     if xp is np:  # asking a device what it found would stop it
-        variance = per_channel(xp, x, x) / count - mean * mean
+        variance = with_.along(x, x) / count - mean * mean
         if _steady(mean, variance):
             return mean, variance
     xp.subtract(x, mean[:, None], out=room)
-    return mean, per_channel(xp, room, room) / count
+    return mean, with_.along(room, room) / count
 
 
-def _wide(xp: Any, channel: Array, x: Array) -> Array:
-    """A number per channel as something that multiplies x [N, C, rest].
-
-    On the host it is written out as planes, which all samples share: a loop over whole planes costs
-    a third of one loop per plane.
-    """
-    if xp is not np or x.strides[-1] != x.itemsize:
-        return channel[:, None]
-    return np.broadcast_to(channel[:, None], x.shape[1:]).copy()
-
-
-def _affine(xp: Any, x: Array, gain: Array, shift: Array, out: Array) -> None:
-    xp.multiply(x, _wide(xp, gain, x), out=out)
-    out += _wide(xp, shift, x)
+def _affine(xp: Any, x: Array, gain: Array, shift: Array, with_: Channels, out: Array) -> None:
+    xp.multiply(x, with_.wide(gain, 0), out=out)
+    out += with_.wide(shift, 1)
 
 
 # -- kernels -----------------------------------------------------------------------------------
@@ -120,12 +105,13 @@ def batch_norm(
     inverse = xp.empty_like(variance)
 
     def work(part: slice) -> None:
-        for c in _blocks(xp, x, part):
+        blocks, with_ = _blocks(xp, x, part)
+        for c in blocks:
             if not fixed:
-                mean[c], variance[c] = _moments(xp, x[:, c], y[:, c])
+                mean[c], variance[c] = _moments(xp, x[:, c], with_, y[:, c])
             inverse[c] = 1 / xp.sqrt(variance[c] + x.dtype.type(epsilon))
             gain = Scale[c] * inverse[c]
-            _affine(xp, x[:, c], gain, Bias[c] - mean[c] * gain, y[:, c])
+            _affine(xp, x[:, c], gain, Bias[c] - mean[c] * gain, with_, y[:, c])
 
     lanes.spread(xp, work, x.shape[1], 4 * x.size, 1)
     y = unplanes(xp, y, X.shape, data_layout)
@@ -172,38 +158,40 @@ def batch_norm_grad(
     scale, bias = xp.empty_like(Scale), xp.empty_like(Scale)
 
     def work(part: slice) -> None:
-        for c in _blocks(xp, x, part):
-            found = _gradient(
-                xp,
-                x[:, c],
-                dy[:, c],
-                (Scale[c], mean[c], inverse[c]),
-                None if dx is None else dx[:, c],
-                fixed,
-            )
-            scale[c], bias[c] = found
+        blocks, with_ = _blocks(xp, x, part)
+        for c in blocks:
+            channel = (Scale[c], mean[c], inverse[c])
+            out = None if dx is None else dx[:, c]
+            scale[c], bias[c] = _gradient(xp, x[:, c], dy[:, c], channel, with_, out, fixed)
 
     lanes.spread(xp, work, x.shape[1], 6 * x.size, 1)
     return None if dx is None else unplanes(xp, dx, X.shape, data_layout), scale, bias
 
 
 def _gradient(
-    xp: Any, x: Array, dy: Array, channel: tuple[Array, Array, Array], out: Array, fixed: bool
+    xp: Any,
+    x: Array,
+    dy: Array,
+    channel: tuple[Array, Array, Array],
+    with_: Channels,
+    out: Array,
+    fixed: bool,
 ) -> tuple[Array, Array]:
     """The gradients of scale and bias of some channels; that of x into `out`."""
     scale, mean, inverse = channel
     if xp is not np or not _steady(mean, 1 / (inverse * inverse)):
         x, mean = x - mean[:, None], xp.zeros_like(mean)
-    bias = _sums(xp, dy)
-    along = (per_channel(xp, x, dy) - mean * bias) * inverse
+    bias = with_.sum(dy)
+    along = (with_.along(x, dy) - mean * bias) * inverse
     gain = scale * inverse
     if out is not None and fixed:
-        xp.multiply(dy, gain[:, None], out=out)
+        xp.multiply(dy, with_.wide(gain, 0), out=out)
     elif out is not None:  # gain * (dy - bias / n - (x - mean) * inverse * along / n)
         count = x.dtype.type(max(x.shape[0] * x.shape[2], 1))
         slope = gain * inverse * along / count
-        _affine(xp, dy, gain, slope * mean - gain * bias / count, out)
-        out -= x * _wide(xp, slope, x)
+        room = xp.multiply(x, with_.wide(slope, 2), out=with_.room(x))
+        _affine(xp, dy, gain, slope * mean - gain * bias / count, with_, out)
+        out -= room
     return along, bias
 
 
