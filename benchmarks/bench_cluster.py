@@ -5,6 +5,7 @@ trainer 0's, without the first five: the median of a run, then over the runs of 
 and the least, which other work on the machine disturbs less. Ratios mean more than times.
 
     python benchmarks/bench_cluster.py [--mode async] [--sockets] [--save FILE] [MODEL ...]
+    python benchmarks/bench_cluster.py --curve [--save FILE]    more and more trainers, one server
 """
 
 import argparse
@@ -85,6 +86,21 @@ def compared(times: dict[str, list[float]], what: Callable[[list[float]], float]
     return f"{ours:10.2f}{peer:10.2f}{ours / peer:8.2f}"
 
 
+CURVE = (1, 2, 4, 8, 16)
+
+
+def curve(rounds: int) -> list[str]:
+    """Step times of 201 small layers with one server and more and more trainers."""
+    lines = ["sync, 1 server, 201 layers of 16 x 16: ms per step", f"{'trainers':10}{'step':>8}"]
+    lines[1] += f"{'a trainer':>12}"
+    ours = (sys.executable, "bireme")
+    for trainers in CURVE:
+        step = median(run(ours, "layers", "sync", 1, trainers, {}) for _ in range(rounds))
+        lines.append(f"{trainers:<10}{step:8.2f}{step / trainers:12.2f}")
+        print(lines[-1], flush=True)
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mode", choices=["sync", "async"], default="sync")
@@ -94,7 +110,13 @@ def main() -> None:
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--save", type=Path)
     parser.add_argument("models", nargs="*", default=list(STEPS))
+    parser.add_argument("--curve", action="store_true", help="1 to 16 trainers, one server")
     options = parser.parse_args()
+    if options.curve:
+        found = [machine(), "", *curve(options.rounds)]
+        if options.save:
+            options.save.write_text("\n".join(found) + "\n", "utf-8")
+        return
     sides: dict[str, Command] = {"bireme": (sys.executable, "bireme")}
     python = peer_python()
     if python is not None:
