@@ -1,8 +1,11 @@
 """One rank with a device: makes every call of the Group port by NCCL and checks the results.
 
-Usage: nccl_script.py RANK SIZE PORT. Ranks may share one device when NCCL_HOSTID differs.
+Usage: nccl_script.py RANK SIZE PORT [MODE]. Ranks may share one device when NCCL_HOSTID differs.
+In mode "die" the last rank is killed between two all-reduces, and the others say who is gone.
 """
 
+import os
+import signal
 import sys
 
 import cupy
@@ -10,7 +13,7 @@ import numpy as np
 
 from bireme.collective import Settings, World
 from bireme.collective.nccl import nccl_group
-from bireme.errors import CollectiveMismatch
+from bireme.errors import CollectiveMismatch, PeerError
 
 
 def check(group) -> None:
@@ -56,9 +59,26 @@ def check_pairs(group) -> None:
     assert "disagree" in str(problem)
 
 
-def main(rank: int, size: int, port: str) -> None:
-    world = World(rank, size, f"127.0.0.1:{port}", "127.0.0.1:0", Settings(timeout=60))
+def die(group) -> None:
+    """Ends with the error that names the rank that was killed."""
+    x = cupy.ones(1 << 22, cupy.float32)
+    for step in range(10**6):
+        group.all_reduce(x, "max")
+        x.sum().get()
+        if step == 20 and group.rank == group.size - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(rank: int, size: int, port: str, mode: str = "check") -> None:
+    settings = Settings(heartbeat=3, timeout=60)
+    world = World(rank, size, f"127.0.0.1:{port}", "127.0.0.1:0", settings)
     group = nccl_group(world, "test", device=rank % cupy.cuda.runtime.getDeviceCount())
+    if mode == "die":
+        try:
+            die(group)
+        except PeerError as error:
+            print(f"rank {rank} leaves: {error.message}", flush=True)
+            os._exit(3)
     check(group)
     group.close()
     world.close()
@@ -66,4 +86,4 @@ def main(rank: int, size: int, port: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

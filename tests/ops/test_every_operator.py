@@ -12,7 +12,7 @@ import pytest
 
 from bireme.ops.table import ROWS
 from bireme.runtime.executor import Executor
-from bireme.runtime.places import CPUPlace, CUDAPlace, Place
+from bireme.runtime.places import CPUPlace
 from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .case import Case
@@ -20,18 +20,8 @@ from .excused import CHECKED_ELSEWHERE
 from .rig import Rig, cases, difference
 
 ALL = cases()
-PLACES = [
-    pytest.param(CPUPlace(), id="cpu"),
-    pytest.param(CUDAPlace(0), id="gpu", marks=pytest.mark.gpu),
-]
+HOST = CPUPlace()  # `test_on_a_device` compares a device with it
 every_case = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-on_every_place = pytest.mark.parametrize("place", PLACES)
-
-
-@pytest.fixture(autouse=True)
-def _device(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("gpu"):
-        pytest.importorskip("cupy")
 
 
 def _compare(name: str, found: object, expected: object, tolerance: float) -> None:
@@ -49,13 +39,12 @@ def _compare(name: str, found: object, expected: object, tolerance: float) -> No
         np.testing.assert_array_equal(actual, wanted, err_msg=name)
 
 
-@on_every_place
 @every_case
-def test_values_agree_with_the_reference(case: Case, place: Place) -> None:
+def test_values_agree_with_the_reference(case: Case) -> None:
     rig = Rig(case)
     expected = case.expected()
     wanted = [(slot, v) for slot in expected for v in rig.outputs[slot]]
-    values = rig.run(Executor(place), [v for _, v in wanted])
+    values = rig.run(Executor(HOST), [v for _, v in wanted])
     flat = [
         part
         for slot, value in expected.items()
@@ -94,19 +83,18 @@ def test_an_unknown_batch_size_is_no_obstacle(case: Case) -> None:
         _as_declared(case, var, value)
 
 
-@on_every_place
 @pytest.mark.parametrize("case", [c for c in ALL if c.checked_slots()], ids=lambda case: case.name)
-def test_gradients_agree_with_differences(case: Case, place: Place) -> None:
+def test_gradients_agree_with_differences(case: Case) -> None:
     rig = Rig(case, dtype="float64")
     forward = Rig(case, dtype="float64")
     counted, grads = rig.differentiated()
-    values = {f"{v.name}_weight": a for v, a in _forward(forward, place, counted)}
+    values = {f"{v.name}_weight": a for v, a in _forward(forward, counted)}
     draw = np.random.default_rng(1)
     weights = {n: draw.uniform(0.5, 1.5, np.asarray(a).shape) for n, a in values.items()}
     wanted = [v for vs in grads.values() for v in vs]
     fed = {n: _in_sequences_of(values[n], w) for n, w in weights.items()}
-    found = rig.run(Executor(place), wanted, **fed)
-    slopes = difference(rig, place, counted, weights)
+    found = rig.run(Executor(HOST), wanted, **fed)
+    slopes = difference(rig, HOST, counted, weights)
     names = [v.name for slot in grads for v in rig.inputs[slot]]
     for name, value in zip(names, found, strict=True):
         dense = value.to_dense() if isinstance(value, SelectedRows) else np.asarray(value)
@@ -119,8 +107,8 @@ def _in_sequences_of(value: object, weight: np.ndarray) -> object:
     return LoDTensor(weight, offsets) if offsets else weight
 
 
-def _forward(rig: Rig, place: Place, counted: list) -> Iterator[tuple[object, object]]:  # type: ignore[type-arg]
-    return zip(counted, rig.run(Executor(place), counted), strict=True)
+def _forward(rig: Rig, counted: list) -> Iterator[tuple[object, object]]:  # type: ignore[type-arg]
+    return zip(counted, rig.run(Executor(HOST), counted), strict=True)
 
 
 # -- coverage ----------------------------------------------------------------------------------

@@ -187,10 +187,13 @@ def test_arrays_of_the_device_can_be_fed(device: Any) -> None:
 # -- the device itself ---------------------------------------------------------------------------
 def test_programs_run_inside_their_device(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     depths: list[int] = []
-    add = stand_in.multiply
-    monkeypatch.setattr(
-        stand_in, "multiply", lambda *a, **k: (depths.append(Device.entered), add(*a, **k))[1]
-    )
+    multiply = stand_in.multiply
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        depths.append(Device.entered)
+        return multiply(*args, **kwargs)
+
+    monkeypatch.setattr(stand_in, "multiply", noted)
     main = Program()
     with fluid.program_guard(main, Program()):
         x = fluid.layers.data("x", [3])
