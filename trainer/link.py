@@ -116,6 +116,13 @@ class Link:
         self.step += pushed
         return found
 
+    def read(self, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, Value]]:
+        """Variables as these servers hold them now, whatever round is open."""
+        peers = self._at(wanted)
+        for peer in peers:
+            peer.pull(self.step, wanted[peer.wire.endpoint], gated=False)
+        return self._results(peers)
+
     def look_up(self, wanted: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
         """Rows of tables, one round trip to each server."""
         peers = self._at(wanted)

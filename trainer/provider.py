@@ -13,6 +13,7 @@ from bireme.runtime.arrays import Array
 
 from . import routes as r
 from .checkpoints import ends_step, saving_of
+from .fetching import fetch
 from .link import Link
 from .links import links
 from .lookup import ask, merged, part_of
@@ -85,6 +86,7 @@ def _grouped(given: tuple[r.Route, ...], trainer: int, block: Block) -> list[Ste
     if received or endpoints:
         steps.append(_guarded(_ender(received, endpoints, block), trainer))
     steps += [_local(route, trainer) for route in given if isinstance(route, _LOCAL)]
+    steps += [_fetcher(route, trainer) for route in given if isinstance(route, r.Fetched)]
     steps += [_notifier(route, trainer, block) for route in given if isinstance(route, r.Notify)]
     steps += [_absent(route, trainer) for route in given if isinstance(route, r.Elsewhere)]
     return steps
@@ -126,6 +128,10 @@ def _local(route: r.Touched | r.Initialised, trainer: int) -> Step:
         station_of(trainer, needed=False).touched(shared, env, ids)
 
     return tell
+
+
+def _fetcher(route: r.Fetched, trainer: int) -> Step:
+    return _guarded(lambda shared, env: fetch(shared, route), trainer)
 
 
 def _notifier(route: r.Notify, trainer: int, block: Block) -> Step:

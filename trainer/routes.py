@@ -14,6 +14,7 @@ __all__ = [
     "Barrier",
     "Elsewhere",
     "Fetch",
+    "Fetched",
     "Initialised",
     "LookUp",
     "Notify",
@@ -120,6 +121,15 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """Parts of a variable that servers hold, to be put together in a file."""
+
+    path: str
+    parts: tuple[tuple[str, str], ...]  # endpoint, name
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Notify:
     """Every server saves, into a directory."""
 
@@ -128,7 +138,7 @@ class Notify:
 
 
 Route: TypeAlias = (
-    Send | Barrier | Receive | Fetch | LookUp | Touched | Initialised | Elsewhere | Notify
+    Send | Barrier | Receive | Fetch | LookUp | Touched | Initialised | Elsewhere | Notify | Fetched
 )
 
 
@@ -326,6 +336,15 @@ def _zip(op: Operator, *columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
     yield from zip(*lists, strict=True)
 
 
+def _recv_save(op: Operator) -> Iterator[Route]:
+    given = op.attrs
+    yield Fetched(
+        str(given["file_path"]),
+        tuple(_zip(op, given.get("endpoints", ()), given.get("remote_varnames", ()))),
+        tuple(given.get("shape") or ()),
+    )
+
+
 def _notify(op: Operator) -> Iterator[Route]:
     yield Notify(tuple(op.attrs.get("epmap", ())), str(op.attrs.get("dir") or ""))
 
@@ -338,4 +357,5 @@ _READERS = {
     "distributed_lookup_table": _lookup,
     "fake_init": _fake_init,
     "checkpoint_notify": _notify,
+    "recv_save": _recv_save,
 }

@@ -11,6 +11,7 @@ from bireme.runtime.tables import Table
 from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .files import read_bytes, written
+from .remote import elsewhere, fetch, refuse_one_file
 from .streams import Reader, write_value
 
 __all__ = [
@@ -91,8 +92,23 @@ def save_persistables(
     main_program: Program | None = None,
     filename: str | None = None,
 ) -> None:
-    """Save everything that outlives a run: parameters, optimizer state, counters."""
-    save_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
+    """Save everything that outlives a run: parameters, optimizer state, counters.
+
+    Of a trainer's program every trainer saves what it has, and trainer 0 fetches from the servers
+    what they alone have.
+
+    Raises:
+        UnsupportedError: a trainer's program, to one file.
+    """
+    program = plain(main_program)
+    refuse_one_file(program, filename)
+    remote = elsewhere(program)
+
+    def has(var: Variable) -> bool:
+        return is_persistable(var) and var.name not in remote
+
+    save_vars(executor, dirname, program, predicate=has, filename=filename)
+    fetch(executor, dirname or "", program)
 
 
 # -- loading -----------------------------------------------------------------------------------
@@ -138,8 +154,14 @@ def load_persistables(
     main_program: Program | None = None,
     filename: str | None = None,
 ) -> None:
-    """Load everything that outlives a run."""
-    load_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
+    """Load everything that outlives a run; a trainer's program loads what trainers have."""
+    program = plain(main_program)
+    remote = elsewhere(program)
+
+    def has(var: Variable) -> bool:
+        return is_persistable(var) and var.name not in remote
+
+    load_vars(executor, dirname, program, predicate=has, filename=filename)
 
 
 def _separate(dirname: str | None, chosen: Iterable[Variable]) -> list[Any]:

@@ -30,6 +30,7 @@ def _looked_up(ctx: Infer) -> None:
 
 for _type in ("send", "recv", "send_barrier", "fetch_barrier", "prefetch", "checkpoint_notify"):
     declare(_type, effect=_LINK)
+declare("recv_save", effect=_LINK)
 for _type in ("split_ids", "merge_ids"):  # around `prefetch` and `send` of distributed tables
     declare(_type, effect=_LINK)
 declare("lookup_sparse_table", effect=_SERVE)

@@ -1,0 +1,70 @@
+"""Files of a job are those of one process: trainer 0 puts together what servers hold."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bireme as fluid
+from bireme.errors import UnsupportedError
+from tests.support.job import Job, Trainer
+
+from .test_checkpoints import feed, model
+
+
+def saved_alone(rows: int, folder: Path, sparse: bool) -> None:
+    main, startup, loss = model(rows, sparse=sparse)()
+    with fluid.scope_guard(fluid.Scope()), fluid.Executor(fluid.CPUPlace()) as executor:
+        executor.run(startup)
+        for step in range(3):
+            executor.run(main, feed(step, 0), [loss])
+        fluid.io.save_persistables(executor, str(folder), main)
+
+
+def job_saving(rows: int, folder: Path, sparse: bool, servers: int = 3) -> None:
+    def train(trainer: Trainer) -> None:
+        for step in range(3):
+            trainer.step(feed(step, trainer.number))
+        with fluid.scope_guard(trainer.scope):
+            fluid.io.save_persistables(trainer.executor, str(folder), trainer.main)
+
+    (result,), _ = Job(model(rows, sparse=sparse), servers=servers, trainers=1).run(train)
+    assert result is None
+
+
+# what one process has no use for, or servers call otherwise
+RATE = {"@LR_DECAY_COUNTER@", "learning_rate_0"}
+
+
+@pytest.mark.parametrize(("rows", "sparse"), [(60, True), (60, False), (-1, True)])
+def test_files_are_those_of_one_process(rows: int, sparse: bool, tmp_path: Path) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    saved_alone(rows, alone, sparse)
+    job_saving(rows, together, sparse)
+    names = {path.name for path in together.iterdir()}
+    missing = {path.name for path in alone.iterdir()} - names - RATE
+    if rows < 0:  # states of tables by id are in checkpoints
+        missing = {name for name in missing if not name.startswith("table_")}
+    assert missing == set()
+    for name in sorted(names - RATE):
+        assert (together / name).read_bytes() == (alone / name).read_bytes(), name
+
+
+def test_a_program_without_servers_loads_them(tmp_path: Path) -> None:
+    job_saving(60, tmp_path, sparse=True)
+    main, startup, loss = model(60)()
+    with fluid.scope_guard(fluid.Scope()) as _, fluid.Executor(fluid.CPUPlace()) as executor:
+        executor.run(startup)
+        found = [v for v in main.list_vars() if fluid.io.is_persistable(v) and v.name not in RATE]
+        fluid.io.load_vars(executor, str(tmp_path), main, vars=found)
+        assert np.isfinite(executor.run(main, feed(3, 0), [loss])[0]).all()
+
+
+def test_one_file_for_all_is_refused(tmp_path: Path) -> None:
+    def save(trainer: Trainer) -> Any:
+        with pytest.raises(UnsupportedError, match="leave filename out"):
+            fluid.io.save_persistables(trainer.executor, str(tmp_path), trainer.main, "all")
+        return trainer.step(feed(0, trainer.number))
+
+    Job(model(60), trainers=1).run(save)
