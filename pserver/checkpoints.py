@@ -5,8 +5,7 @@ which rows of which variable a slice is (`bireme.slices`). The file knows progra
 `bireme.io` knows files.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from bireme.errors import FormatError
 from bireme.io.checkpoint import Checkpoint, newest_checkpoint
 from bireme.io.disk import Disk
 from bireme.io.parts import Piece, write_part
+from bireme.io.slices import Place, places_of
 from bireme.io.variables import is_persistable
 from bireme.ir import Program
 from bireme.runtime.arrays import Array, to_host
@@ -25,15 +25,6 @@ from bireme.runtime.scope import Scope
 from .tables import ServedTable, Tables
 
 __all__ = ["Keeper"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The rows of a variable that a slice holds."""
-
-    name: str
-    begin: int = 0
-    height: int | None = None
 
 
 class Keeper:
@@ -45,7 +36,7 @@ class Keeper:
         block = program.global_block()
         attrs = next((op.attrs for op in block.ops if op.type == "listen_and_serv"), {})
         self._index = max(0, int(attrs.get("pserver_id", 0)))
-        self._slices = dict(_slices(attrs))
+        self._slices = places_of(program)
         rows = {name for table in tables for name in table.variables}
         passing = rows | {text.rpartition(":")[0] for text in attrs.get("grad_to_block_id", ())}
         kept = [v.name for v in block.vars.values() if is_persistable(v)]
@@ -65,7 +56,7 @@ class Keeper:
             cell = self._scope.find_var(name)
             value = None if cell is None else cell.get()
             if isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__"):
-                place = self._slices.get(name, _Place(name))
+                place = self._slices.get(name, Place(name))
                 found.append(Piece(place.name, np.array(to_host(value)), place.begin, place.height))
         for table in self._tables:
             rows = table.read()
@@ -103,7 +94,7 @@ class Keeper:
         """
         known = set(found.names)
         for name in self._names:
-            place = self._slices.get(name, _Place(name))
+            place = self._slices.get(name, Place(name))
             value: Array = self._scope.var(name).get()
             if value is not None:
                 self._scope.var(name).put(_fitting(found, place, np.shape(value)))
@@ -113,7 +104,7 @@ class Keeper:
             _restore_table(table, found)
 
 
-def _fitting(found: Checkpoint, place: _Place, shape: tuple[int, ...]) -> Array:
+def _fitting(found: Checkpoint, place: Place, shape: tuple[int, ...]) -> Array:
     array = found.read(place.name, place.begin, None if place.height is None else shape[0])
     if np.shape(array) != shape:
         raise FormatError(
@@ -124,12 +115,6 @@ def _fitting(found: Checkpoint, place: _Place, shape: tuple[int, ...]) -> Array:
             hint="load it with the model that saved it",
         )
     return np.array(array)
-
-
-def _slices(attrs: Mapping[str, Any]) -> Iterator[tuple[str, _Place]]:
-    for text in attrs.get("bireme.slices", ()):
-        slice_, name, begin, height = text.rsplit(":", 3)
-        yield slice_, _Place(name, int(begin), int(height))
 
 
 def _restore_table(table: ServedTable, found: Checkpoint) -> None:

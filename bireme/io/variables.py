@@ -12,6 +12,7 @@ from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .files import read_bytes, written
 from .remote import elsewhere, fetch, refuse_one_file
+from .slices import is_server, load_slices
 from .streams import Reader, write_value
 
 __all__ = [
@@ -154,8 +155,14 @@ def load_persistables(
     main_program: Program | None = None,
     filename: str | None = None,
 ) -> None:
-    """Load everything that outlives a run; a trainer's program loads what trainers have."""
+    """Load everything that outlives a run; a trainer's program loads what trainers have, a
+    server's its rows of whole variables.
+    """
     program = plain(main_program)
+    if is_server(program):
+        chosen = _chosen(program, None, is_persistable)
+        load_slices(dirname or "", program, chosen, global_scope())
+        return
     remote = elsewhere(program)
 
     def has(var: Variable) -> bool:

@@ -8,6 +8,9 @@ import pytest
 
 import bireme as fluid
 from bireme.errors import UnsupportedError
+from bireme.io.streams import Reader
+from bireme.pserver.checkpoints import Keeper
+from bireme.pserver.tables import Tables
 from tests.support.job import Job, Trainer
 
 from .test_checkpoints import feed, model
@@ -59,6 +62,41 @@ def test_a_program_without_servers_loads_them(tmp_path: Path) -> None:
         found = [v for v in main.list_vars() if fluid.io.is_persistable(v) and v.name not in RATE]
         fluid.io.load_vars(executor, str(tmp_path), main, vars=found)
         assert np.isfinite(executor.run(main, feed(3, 0), [loss])[0]).all()
+
+
+@pytest.mark.parametrize("rows", [60, -1])
+@pytest.mark.parametrize("servers", [2, 3])
+def test_servers_load_them(rows: int, servers: int, tmp_path: Path) -> None:
+    job_saving(rows, tmp_path, sparse=True)
+    job = Job(model(rows), servers=servers, trainers=1)
+    for endpoint in job.endpoints:
+        transpiler, *_ = job.transpiled()
+        program = transpiler.get_pserver_program(endpoint)
+        startup = transpiler.get_startup_program(endpoint, program)
+        scope = fluid.Scope()
+        with fluid.scope_guard(scope), fluid.Executor(fluid.CPUPlace()) as executor:
+            executor.run(startup)
+            fluid.io.load_persistables(executor, str(tmp_path), program)
+        assert_held(Keeper(program, scope, Tables(program, scope)), tmp_path)
+
+
+def assert_held(keeper: Keeper, folder: Path) -> None:
+    """What a server holds is what the files hold of it."""
+    seen = 0
+    for piece in keeper.capture():
+        path = folder / piece.name
+        if not path.exists():
+            continue
+        seen += 1
+        reader = Reader(path.read_bytes())
+        if piece.ids is None:
+            whole = np.asarray(reader.tensor(piece.name))
+            part = whole[piece.begin : piece.begin + len(piece.array)]
+        else:
+            saved = reader.selected_rows(piece.name)
+            part = saved.value[np.isin(saved.rows, piece.ids)]
+        np.testing.assert_array_equal(piece.array, part)
+    assert seen > 3
 
 
 def test_one_file_for_all_is_refused(tmp_path: Path) -> None:
