@@ -51,22 +51,28 @@ class Publications:
         """These blocks are about to run: nothing published so far is given to anybody new. What
         comes next goes where the result says.
         """
-        for _, region in self._frames.values():
-            if region is not None:
-                region.current = False
+        told = [region for _, region in self._frames.values() if region is not None]
+        for region in told:
+            region.current = False
         self._frames.clear()
+        layout = self._layout_for(blocks)
+        if layout is None and self._next is not None and self._next not in told:
+            return {}  # most of it stays as it is, and nobody is reading yet
         if self._next is not None:
             self._next.current = False
             self._next = None
+        return {} if layout is None else self._room_for(layout)
+
+    def _layout_for(self, blocks: tuple[int, ...]) -> Layout | None:
+        """How to publish what was asked for the last time, if these blocks renew it."""
         if not self._asked:
-            return {}
+            return None
         key = (self._asked, blocks)
         if key not in self._layouts:
             if len(self._layouts) >= _KNOWN:
                 self._layouts.clear()
             self._layouts[key] = self._read(blocks)
-        layout = self._layouts[key]
-        return {} if layout is None else self._room_for(layout)
+        return self._layouts[key]
 
     def _read(self, blocks: Sequence[int]) -> Layout | None:
         """How to publish what is asked for, if these blocks compute most of it anew."""
@@ -97,7 +103,7 @@ class Publications:
     def _written(self, send: Send) -> tuple[Any, Region] | None:
         """The frame of what the last update has written in shared memory."""
         region = self._next
-        if region is None or send.names != self._asked:
+        if region is None or send.names != self._layout.names:
             return None
         given = (send, self._layout, region.place, region.arrays)
         return self._work(self._updates.announce, *given), region
