@@ -81,8 +81,10 @@ def train(given: argparse.Namespace, loss: Any) -> None:
     program = main if local else transpiled(given, trainer).get_trainer_program()
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
+    root = fluid.get_flags("FLAGS_checkpoint_dir")["FLAGS_checkpoint_dir"]
+    begin = (fluid.io.load_checkpoint(root, program, trainer=trainer) or 0) if root else 0
     losses = []
-    for step in range(given.steps):
+    for step in range(begin, given.steps):
         if step == given.fail:
             raise ValueError("the batch is bad")
         feed = union(step, given.trainers) if local else batch(step, trainer)

@@ -195,3 +195,27 @@ def test_a_server_without_trainers_says_who_never_came(job: MakeJob) -> None:
     server = made.start(made.endpoints[0], FLAGS_join_seconds="2")
     assert server.wait() == 1
     assert "trainers 0, 1 never connected within" in server.text
+
+
+def test_a_killed_job_goes_on_with_one_more_server(job: MakeJob) -> None:
+    keeping = {"FLAGS_checkpoint_every_steps": "4", **HEARTBEAT}
+    undisturbed = run(job(2, 2), "sync", "16")
+    made = job(2, 2)
+    keeping["FLAGS_checkpoint_dir"] = str(made.folder / "kept")
+    made.start_all("--steps", "500", "--pause", "0.05", **keeping)
+    made.processes["0"].until("step 10\n")
+    made.kill(made.endpoints[1])
+    assert 0 not in ended(made).values()
+    again = job(3, 2)
+    outs = [again.folder / f"again{trainer}.json" for trainer in range(2)]
+    for role in again.endpoints:
+        again.start(role, **keeping)
+    for trainer, out in enumerate(outs):
+        again.start(str(trainer), "--steps", "16", "--out", str(out), **keeping)
+    assert set(ended(again).values()) == {0}, {r: p.text for r, p in again.processes.items()}
+    assert "goes on from" in again.processes[again.endpoints[2]].text
+    first = int(again.processes["0"].text.split()[1])
+    assert first >= 8
+    assert first % 4 == 0
+    for trainer, out in enumerate(outs):
+        assert close(params(again, out.name), undisturbed[trainer], 1e-6)
