@@ -118,6 +118,11 @@ class _Column:
             return False
         return all(map(is_, self.read(frame), self.views))
 
+    def move_to(self, slots: tuple[int, ...]) -> None:
+        """Another plan may have run last: the same variables, in other slots."""
+        if self.slots != slots:
+            self.slots, self.read = slots, itemgetter(*slots)
+
     def adopt(self, frame: Frame, xp: ModuleType) -> None:
         """Move the variables' present values into fresh flat memory."""
         values = self.read(frame)
@@ -162,8 +167,10 @@ def flat_step(
     def step(frame: Frame) -> None:
         groups = frame[CONTEXT].scope.groups
         columns = groups.get(key)
-        if columns is None or columns[0].slots != slots[0]:
+        if columns is None:
             columns = groups[key] = fresh()
+        for column, at in zip(columns, slots, strict=True):
+            column.move_to(at)
         if not all(column.current(frame) for column in columns):
             if not _joinable(gradients(frame), columns, frame):
                 for one in single:

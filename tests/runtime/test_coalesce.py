@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import bireme as fluid
 from bireme.runtime import coalesce
 from bireme.runtime.executor import Executor
 from bireme.runtime.scope import Scope
@@ -164,3 +165,31 @@ def test_an_operator_between_updates_splits_the_group():
         (seen,) = exe.run(b.program, x, ["seen"], scope=scope)
     np.testing.assert_array_equal(seen, np.array(scope.find_var("p0").get_tensor()))
     np.testing.assert_allclose(seen, before - 0.05 * (x["x0"] + before), rtol=1e-5)
+
+
+def test_plans_with_other_slots_update_the_same_memory():
+    """Batch normalisation names statistics between what fetching moves, so slots shift unevenly."""
+
+    def trained(fetching: list[bool]) -> list[np.ndarray]:
+        main, startup = fluid.Program(), fluid.Program()
+        main.random_seed = startup.random_seed = 2
+        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+            x = fluid.layers.data("x", [2, 4, 4])
+            for _ in range(4):
+                x = fluid.layers.batch_norm(fluid.layers.conv2d(x, 3, 1, bias_attr=False))
+            loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(x, 2)))
+            fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        scope = Scope()
+        with Executor(PLACE) as exe:
+            exe.run(startup, scope=scope)
+            for step, fetch in enumerate(fetching):
+                images = np.random.default_rng(step).standard_normal((3, 2, 4, 4))
+                fetches = [loss, "fc_0.w_0", "learning_rate_0"] if fetch else []
+                exe.run(main, {"x": images.astype(np.float32)}, fetches, scope=scope)
+        persistable = [v.name for v in main.list_vars() if v.persistable]
+        return [np.array(scope.find_var(name).get_tensor()) for name in persistable]
+
+    for one, other in zip(
+        trained([True] * 5), trained([True, False, True, False, False]), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
