@@ -12,6 +12,7 @@ FIND_PYTHON = for p in $(CHOICES); do \
 
 RUN_ARGS ?=
 TEST_ARGS ?=
+GPU_ARGS ?=
 
 .PHONY: run test slow check format types bench docs protos gpu numba clean
 
@@ -50,8 +51,7 @@ protos: types
 		build/types/bireme/protos/*.proto
 
 gpu: $(STAMP)
-	$(VENV)/bin/pip install -q -e '.[dev,gpu]'
-	$(VENV)/bin/pytest -m gpu $(TEST_ARGS)
+	$(PYTHON) tools/gpu.py $(GPU_ARGS)
 
 numba: $(STAMP) types
 	$(PYTHON) -m venv build/numba
