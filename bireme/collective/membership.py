@@ -84,6 +84,8 @@ class Register:
     def handle(self, request: Request, now: float) -> State:
         """The only door."""
         if isinstance(request, Join):
+            if self._is_over_for(request):
+                return State(missing=[0])
             refused = self._join(request)
             if refused:
                 return State(refused=refused)
@@ -92,6 +94,11 @@ class Register:
         self._act(request)
         self._find_silent(now)
         return self._state(request)
+
+    def _is_over_for(self, join: Join) -> bool:
+        """Whether the rank has left this job, and asks for the next one at the same address."""
+        known = self.infos.get(join.rank)
+        return join.rank in self.left and known is not None and known != join
 
     def _join(self, join: Join) -> str:
         known = self.infos.get(join.rank)

@@ -99,3 +99,10 @@ def test_values_wait_for_whoever_asks():
     assert register.handle(m.Fetch(1, "id"), now=1.0).value is None
     register.handle(m.Post(0, "id", b"x"), now=1.0)
     assert register.handle(m.Fetch(1, "id"), now=1.0).value == b"x"
+
+
+def test_a_rank_that_left_may_come_again_for_the_next_job():
+    register = full()
+    register.handle(m.Leave(1), now=1.0)
+    answer = register.handle(joining(1, incarnation="again"), now=1.1)
+    assert (answer.refused, answer.members, answer.missing) == ("", [], [0])

@@ -14,6 +14,7 @@ import bireme.distributed as dist
 from bireme.errors import ConfigError, InvalidArgument, UnknownName
 
 SCRIPT = Path(__file__).with_name("rank_script.py")
+RANDOM = Path(__file__).with_name("random_script.py")
 
 
 @pytest.fixture
@@ -26,13 +27,15 @@ def alone(free_port) -> Iterator[None]:
 
 
 def outputs(
-    commands: list[list[str]], environments: list[Mapping[str, str]] | None = None
+    commands: list[list[str]],
+    environments: list[Mapping[str, str]] | None = None,
+    script: Path = SCRIPT,
 ) -> list[str]:
     """What each process printed; all must end well."""
     extra = environments or [{}] * len(commands)
     started = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), *command],
+            [sys.executable, str(script), *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -69,6 +72,18 @@ def test_processes_meet_by_a_file_even_if_an_old_one_is_there(free_port, tmp_pat
     commands = [[f"file://{path}", str(rank), "3"] for rank in range(3)]
     assert outputs(commands) == content(3)
     assert not path.exists()
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize(
+    ("backend", "size", "seed"), [("gloo", 2, 1), ("tcp", 3, 2), ("gloo", 4, 3)]
+)
+def test_random_calls_agree_with_numpy_and_again_after_a_new_beginning(
+    free_port, backend, size, seed
+):
+    method = f"tcp://127.0.0.1:{free_port()}"
+    commands = [[backend, method, str(seed), str(rank), str(size)] for rank in range(size)]
+    assert outputs(commands, script=RANDOM) == content(size)
 
 
 FAILING = """

@@ -35,3 +35,8 @@ def test_all_ranks_have_the_sum():
 def test_every_call_by_mpi():
     lines = printed(3, Path(__file__).with_name("rank_script.py"), "mpi")
     assert lines == [f"rank {rank} is content" for rank in range(3)]
+
+
+def test_random_calls_by_mpi():
+    lines = printed(3, Path(__file__).with_name("random_script.py"), "mpi", "-", "4")
+    assert lines == [f"rank {rank} is content" for rank in range(3)]
