@@ -1,5 +1,7 @@
 """Operators that pick, place and order elements by index."""
 
+import numpy as np
+
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType, numpy_name
 from bireme.runtime.arrays import Array
@@ -23,6 +25,17 @@ def _inside(index: Array, size: int, name: str) -> Array:
     return flat
 
 
+def _put(xp: Array, out: Array, rows: Array, values: Array) -> None:
+    """out[rows] = values, where the last value for a row counts; a device would take any."""
+    if xp is not np:
+        number = xp.arange(len(rows), dtype=xp.int32)
+        last = xp.full(len(out), -1, dtype=xp.int32)
+        xp.maximum.at(last, rows, number)
+        kept = last[rows] == number
+        rows, values = rows[kept], values[kept]
+    out[rows] = values
+
+
 # -- rows --------------------------------------------------------------------------------------
 def _gather_rule(ctx: Infer) -> None:
     x, index = ctx.x("X"), ctx.x("Index")
@@ -39,7 +52,7 @@ def gather_grad(xp: Array, X: Array, Index: Array, dOut: Array, overwrite: bool)
     """Of rows gathered twice, the last gradient counts where `overwrite` is set, as in Fluid."""
     dx = xp.zeros(X.shape, dtype=dOut.dtype)
     if overwrite:
-        dx[Index.reshape(-1)] = dOut
+        _put(xp, dx, Index.reshape(-1), dOut)
     else:
         xp.add.at(dx, Index.reshape(-1), dOut)
     return dx
@@ -61,7 +74,7 @@ def scatter(xp: Array, X: Array, Ids: Array, Updates: Array, overwrite: bool) ->
     ids = _inside(Ids, len(X), "scatter")
     out = X.copy()
     if overwrite:
-        out[ids] = Updates
+        _put(xp, out, ids, Updates)
         return out
     out[ids] = 0
     xp.add.at(out, ids, Updates)

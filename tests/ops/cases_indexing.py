@@ -38,6 +38,13 @@ CASES = [
         {"overwrite": False},
         label="add",
     ),
+    Case(  # the last update of a row counts
+        "scatter",
+        {"X": _X, "Ids": np.array([1, 0, 1]), "Updates": _UPDATES},
+        lambda X, Ids, Updates: _placed(X, Ids, Updates),
+        grads=(),
+        label="twice",
+    ),
     Case("index_select", {"X": _X, "Index": _IDS}, _X[:, _IDS], {"dim": 1}),
     Case(
         "index_sample",
