@@ -144,10 +144,15 @@ def newest_step(root: str | Path) -> int:
     return next((int(parts[0].head["step"]) for _, parts in _complete(Path(root))), 0)
 
 
-def _complete(root: Path) -> Iterator[tuple[Path, list[Part]]]:
-    """Folders with all of their parts, the newest first."""
+def _complete(root: Path, damaged: bool = True) -> Iterator[tuple[Path, list[Part]]]:
+    """Folders with all of their parts, the newest first; without `damaged`, damage is passed by."""
     for folder in _folders(root):
-        parts = [Part(each) for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
+        try:
+            parts = [Part(f) for f in sorted(folder.iterdir()) if not f.name.startswith(".")]
+        except FormatError:
+            if damaged:
+                raise
+            continue
         names = {part.folder.name for part in parts}
         if parts and all(set(part.head["parts"]) <= names for part in parts):
             yield folder, parts
@@ -161,7 +166,8 @@ def _folders(root: Path) -> list[Path]:
 
 def prune(root: str | Path, keep: int, disk: Disk | None = None) -> None:
     """Remove complete checkpoints but the newest `keep`, and what crashes left behind them."""
-    kept = [folder for folder, _ in _complete(Path(root))][: max(1, keep)]
+    # nobody asks for the old ones: that one of them is damaged must not end a job that saves
+    kept = [folder for folder, _ in _complete(Path(root), damaged=False)][: max(1, keep)]
     if not kept:
         return
     for folder in _folders(Path(root)):
@@ -241,7 +247,8 @@ def load_checkpoint(
     every trainer calls this after its startup program, with its number as `trainer`.
 
     Raises:
-        FormatError: a file is damaged, or holds other shapes than the program.
+        FormatError: a file is damaged, holds other shapes than the program, or lacks the part with
+            the readers' positions.
     """
     found = newest_checkpoint(dirname)
     if found is None:
@@ -253,7 +260,14 @@ def load_checkpoint(
             _restore(found, var, scope)
         elif trainer is None:
             found.read(var.name)  # says that it is missing
-    state = found.state(LOCAL if trainer is None else f"trainer-{trainer}")
+    part = LOCAL if trainer is None else f"trainer-{trainer}"
+    state = found.state(part)
+    if readers and not state:
+        raise FormatError(
+            f"the checkpoint does not say where the readers of {part} were",
+            where=str(found.folder),
+            hint="load it without readers and choose where to begin, or remove this checkpoint",
+        )
     for reader, position in zip(readers, state.get("readers", ()), strict=False):
         reader.load_state_dict(position)
     return found.step

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bireme.errors import FormatError, InvalidArgument
+from bireme.errors import FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Operator, Program, Variable, VarType, default_main_program, unique_name
 from bireme.ir.proto import from_bytes, to_bytes
 from bireme.passes.prune import prune
@@ -17,6 +17,7 @@ from .variables import is_persistable, load_vars, plain, save_persistables, save
 __all__ = ["load_inference_model", "save_inference_model"]
 
 _MODEL = "__model__"
+_ASKING = frozenset(("split_ids", "prefetch", "merge_ids", "distributed_lookup_table"))
 
 
 def save_inference_model(
@@ -38,6 +39,7 @@ def save_inference_model(
 
     Raises:
         UnknownName: a feed or target is not in the program, or a needed feed is missing.
+        UnsupportedError: the model looks tables up at servers.
     """
     feeds = (
         [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names or [])
@@ -54,11 +56,24 @@ def save_inference_model(
             save_persistables(executor, dirname, program, params_filename)
         return names
     model = inference_program(program, feeds, names)
+    _refuse_servers(model)
     with written(Path(dirname, model_filename or _MODEL)) as file:
         file.write(to_bytes(model))
     if not program_only:
         save_vars(executor, dirname, model, predicate=is_persistable, filename=params_filename)
     return names
+
+
+def _refuse_servers(model: Program) -> None:
+    """Whoever loads a model has no servers to ask."""
+    for op in model.global_block().ops:
+        if op.type in _ASKING:
+            raise UnsupportedError(
+                "an inference model that looks tables up at servers",
+                where=f"op: {op}",
+                hint="save the targets of a clone(for_test=True) made before transpile, in one "
+                "process, after load_persistables of what the job saved",
+            )
 
 
 def load_inference_model(

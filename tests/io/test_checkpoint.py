@@ -122,6 +122,16 @@ def test_the_newest_stay(tmp_path: Path) -> None:
     assert loaded(tmp_path) == 5.0
 
 
+def test_damage_to_an_old_one_does_not_stop_the_next(tmp_path: Path) -> None:
+    old = fluid.io.save_checkpoint(tmp_path, program(), step=1, scope=values(1))
+    fluid.io.save_checkpoint(tmp_path, program(), step=2, scope=values(2))
+    (old / "local" / "manifest.json").write_bytes(b"damaged")
+    last = fluid.io.save_checkpoint(tmp_path, program(), step=3, scope=values(3), keep=2)
+    assert last.is_dir()
+    assert not old.exists()
+    assert loaded(tmp_path) == 3.0
+
+
 def test_a_part_that_is_missing_makes_it_incomplete(tmp_path: Path) -> None:
     fluid.io.save_checkpoint(tmp_path, program(), step=1, scope=values(1))
     later = fluid.io.save_checkpoint(tmp_path, program(), step=2, scope=values(2))
@@ -186,3 +196,12 @@ def test_readers_go_on_where_they_were(tmp_path: Path) -> None:
     assert [feed["x"][0, 0] for feed in again] == [2.0, 3.0, 4.0]
     assert [feed["x"][0, 0] for feed in again] == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert again.state_dict() == {"epoch": 3, "batch": 0}
+
+
+def test_a_reader_whose_position_was_not_saved_is_not_left_alone(tmp_path: Path) -> None:
+    fluid.io.save_checkpoint(tmp_path, program(), scope=values(1.0))
+    loader = fluid.io.DataLoader.from_generator([fluid.layers.data("x", [1])])
+    with pytest.raises(FormatError, match="where the readers of trainer-1 were"):
+        fluid.io.load_checkpoint(
+            tmp_path, program(), readers=[loader], scope=values(0.0), trainer=1
+        )

@@ -106,3 +106,17 @@ def test_one_file_for_all_is_refused(tmp_path: Path) -> None:
         return trainer.step(feed(0, trainer.number))
 
     Job(model(60), trainers=1).run(save)
+
+
+@pytest.mark.parametrize("rows", [60, -1])
+def test_a_model_that_asks_servers_is_not_saved(rows: int, tmp_path: Path) -> None:
+    def save(trainer: Trainer) -> float:
+        with pytest.raises(UnsupportedError, match="looks tables up at servers"):
+            fluid.io.save_inference_model(
+                str(tmp_path), ["ids", "y"], [trainer.loss], trainer.executor, trainer.main
+            )
+        return trainer.step(feed(0, trainer.number))
+
+    (loss,), _ = Job(model(rows), trainers=1).run(save)
+    assert loss > 0
+    assert not list(tmp_path.iterdir())
