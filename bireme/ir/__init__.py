@@ -1,34 +1,34 @@
-"""The program IR: what a program is. Nothing here knows arrays, devices, roles or how a program
-runs.
-"""
+"""The program IR. Independent of arrays, devices, roles and execution."""
 
-from . import unique_name
+from . import names, unique_name
 from .block import Block, names_of
 from .dtypes import ITEM_SIZE, OpRole, VarType, is_tensor_kind, numpy_name, to_dtype
-from .guards import (
+from .guards import device_guard, name_scope
+from .modes import DistributedMode
+from .names import EMPTY, GRAD_SUFFIX, grad_name
+from .operator import DRAW, BlockRef, Operator, Site
+from .program import (
+    Program,
     default_main_program,
     default_startup_program,
-    device_guard,
-    name_scope,
     program_guard,
     switch_main_program,
     switch_startup_program,
 )
-from .operator import BlockRef, Operator, Site
-from .program import Program
 from .schema import SCHEMAS, Schema, nearest, schema_of
 from .text import parse_program
-from .unique_name import EMPTY, GRAD_SUFFIX, grad_name
 from .variable import Parameter, Variable
 from .verify import verify
 
 __all__ = [
+    "DRAW",
     "EMPTY",
     "GRAD_SUFFIX",
     "ITEM_SIZE",
     "SCHEMAS",
     "Block",
     "BlockRef",
+    "DistributedMode",
     "OpRole",
     "Operator",
     "Parameter",
@@ -43,6 +43,7 @@ __all__ = [
     "grad_name",
     "is_tensor_kind",
     "name_scope",
+    "names",
     "names_of",
     "nearest",
     "numpy_name",

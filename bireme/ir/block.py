@@ -1,5 +1,5 @@
-"""Blocks: an ordered list of operators over a table of variables, edited only through the methods
-here.
+"""Blocks: an ordered list of operators and a table of variables. Only the methods here edit
+them.
 """
 
 import sys
@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from bireme.errors import InvalidArgument, UnknownName
+from bireme.errors import InvalidArgument, UnknownName, WrongType
 
-from .operator import Operator, Site, freeze_attr
+from .operator import DRAW, Operator, Site, freeze_attr
+from .printing import print_block
 from .schema import nearest, schema_of
 from .variable import Parameter, Variable
 
@@ -20,7 +21,7 @@ Slots = Mapping[str, Any]
 
 
 class Block:
-    """Operators and variables of one scope level. Owned by one program."""
+    """Operators and variables of one nesting level; owned by one program."""
 
     def __init__(self, program: "Program", idx: int, parent_idx: int = -1) -> None:
         self.program = program
@@ -36,20 +37,21 @@ class Block:
 
     # -- variables -------------------------------------------------------------------------
     def create_var(self, *args: Any, **kwargs: Any) -> Variable:
-        """Declare a variable; the arguments are those of `Variable`."""
+        """Declare a variable; takes the arguments of `Variable`."""
         var = Variable(self, *args, **kwargs)
         self._own(var)
         return var
 
     def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
-        """Declare a parameter in the global block, and its initial value where `initializer` is
-        given.
+        """Declare a parameter in the global block, and its initial value if `initializer` is given
+        and no operator of this program sets one.
         """
         initializer = kwargs.pop("initializer", None)
         home = self.program.global_block()
         param = Parameter(home, *args, **kwargs)
         home._own(param)
-        if initializer is not None:
+        written = any(param.name in op.output_arg_names for op in home.ops)
+        if initializer is not None and not written:
             initializer(param, home)
         return param
 
@@ -58,7 +60,7 @@ class Block:
         self.program.touch()
 
     def copy_var(self, var: Variable) -> Variable:
-        """A variable like `var`, of the same class, owned by this block."""
+        """Copy a variable into this block, with its class."""
         copy = var.twin(self)
         self._own(copy)
         return copy
@@ -66,13 +68,13 @@ class Block:
     def declare_like(
         self, var: Variable, name: str, shape: tuple[int, ...], persistable: bool
     ) -> Variable:
-        """Declare a plain variable like `var` under another name and shape."""
+        """Declare a plain variable like `var` with another name and shape."""
         made = var.plain_twin(self, name, shape, persistable)
         self._own(made)
         return made
 
     def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
-        """A plain variable like `var`; persistable unless told to keep what `var` says."""
+        """A plain variable like `var`; persistable unless told to keep the setting of `var`."""
         fields = Variable.fields(var)
         if force_persistable:
             fields["persistable"] = True
@@ -82,7 +84,7 @@ class Block:
         return name in self.vars
 
     def var(self, name: str) -> Variable:
-        """The variable of this very block.
+        """The variable of this block itself.
 
         Raises:
             UnknownName: the block has no such variable.
@@ -128,7 +130,7 @@ class Block:
         self.program.touch()
 
     def _rename_var(self, old: str, new: str) -> Variable:
-        """Rename a variable here and in every operator of this block; it keeps its identity."""
+        """Rename a variable here and in all operators of this block; the object stays the same."""
         var = self.vars[old]
         var.name = new
         self.vars = {(new if name == old else name): v for name, v in self.vars.items()}
@@ -157,7 +159,7 @@ class Block:
         attrs: Mapping[str, Any] | None = None,
         stop_gradient: bool = False,
     ) -> Operator:
-        """Build an operator, fill its defaults, run its shape rule, and put it at the end."""
+        """Create an operator with its defaults, infer shapes, and append it."""
         return self._insert_op(
             len(self.ops), type=type, inputs=inputs, outputs=outputs, attrs=attrs
         )
@@ -177,11 +179,12 @@ class Block:
         if type is None:
             raise InvalidArgument("an operator needs a type", hint="append_op(type='relu', ...)")
         schema = schema_of(type)
+        draw = {DRAW: self.program.next_draw()} if schema.draws else {}
         op = Operator(
             type,
             _slots(inputs, schema.inputs),
             _slots(outputs, schema.outputs),
-            {**schema.defaults, **self.program.role_attrs(), **_given(attrs)},
+            {**schema.defaults, **self.program.role_attrs(), **draw, **_given(attrs)},
             _user_site(),
         )
         if schema.infer is not None:
@@ -194,23 +197,23 @@ class Block:
         return op
 
     def append(self, op: Operator) -> Operator:
-        """Put a ready operator at the end, as it is."""
+        """Append an existing operator unchanged."""
         return self.insert(len(self.ops), op)
 
     def insert(self, index: int, op: Operator) -> Operator:
-        """Put a ready operator before position `index`, as it is."""
+        """Insert an existing operator unchanged before position `index`."""
         self.ops.insert(index, op)
         self.program.touch()
         return op
 
     def put(self, index: int, op: Operator) -> Operator:
-        """Exchange the operator at `index`."""
+        """Replace the operator at `index`."""
         self.ops[index] = op
         self.program.touch()
         return op
 
     def set_ops(self, ops: Sequence[Operator]) -> None:
-        """Exchange all operators."""
+        """Replace all operators."""
         self.ops = list(ops)
         self.program.touch()
 
@@ -219,13 +222,11 @@ class Block:
         self.program.touch()
 
     def __str__(self) -> str:
-        from .text import print_block
-
         return print_block(self)
 
 
 def names_of(value: Any) -> tuple[str, ...]:
-    """The names in an operator argument: a variable, a name, None, or a list of them."""
+    """The names in an operator's argument: a variable, a name, None, or a list of them."""
     if value is None:
         return ()
     if isinstance(value, str):
@@ -236,14 +237,14 @@ def names_of(value: Any) -> tuple[str, ...]:
         return tuple(n for item in value for n in names_of(item))
     if isinstance(value, bytes):
         return (value.decode(),)
-    raise InvalidArgument(
+    raise WrongType(
         f"an operator argument must be a Variable or a name, got {type(value).__name__}",
         hint="wrap numbers with layers.fill_constant or arrays with layers.assign",
     )
 
 
 def _slots(given: Slots | None, declared: Any) -> dict[str, tuple[str, ...]]:
-    """All declared slots, empty where nothing was given; none at all when `given` is None."""
+    """All declared slots, empty if not given; none at all if `given` is None."""
     if given is None:
         return {}
     slots = {slot: names_of(given.get(slot)) for slot in declared}

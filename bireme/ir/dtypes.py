@@ -1,12 +1,9 @@
-"""The numbers Fluid gives to data types, variable kinds and operator roles.
-
-This file knows names and numbers only; what a dtype means in memory is the runtime's business.
-"""
+"""Fluid's numbers for data types, variable kinds and operator roles."""
 
 from enum import IntEnum
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.errors import WrongType
 
 
 class VarType(IntEnum):
@@ -37,9 +34,11 @@ class VarType(IntEnum):
     def __str__(self) -> str:
         return f"VarType.{self.name}"
 
+    __repr__ = __str__
+
 
 class OpRole:
-    """Why an operator is in the program; bits that may be combined (`Backward | Loss`)."""
+    """The purpose of an operator; bits that can be combined (`Backward | Loss`)."""
 
     Forward = 0
     Backward = 1
@@ -48,6 +47,14 @@ class OpRole:
     Dist = 8
     LRSched = 16
     Loss = 256
+
+
+ROLE_DEFAULTS: dict[str, Any] = {
+    "op_role": 0,
+    "op_role_var": (),
+    "op_namescope": "/",
+    "op_device": "",
+}
 
 
 NAME_OF: dict[VarType, str] = {
@@ -73,6 +80,14 @@ ITEM_SIZE: dict[VarType, int] = {
     VarType.FP64: 8,
 }
 _BY_NAME: dict[str, VarType] = {name: dtype for dtype, name in NAME_OF.items()}
+_ALIASES: dict[str, str] = {  # as in NumPy, Python's numbers are 64 bits wide
+    "float": "float64",
+    "double": "float64",
+    "half": "float16",
+    "single": "float32",
+    "int": "int64",
+    "long": "int64",
+}
 _TENSOR_KINDS = frozenset({VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY})
 
 
@@ -88,9 +103,9 @@ def to_dtype(dtype: Any) -> VarType:
         return VarType(dtype)
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or _type_name(dtype)
     try:
-        return _BY_NAME[name]
+        return _BY_NAME[_ALIASES.get(name, name)]
     except KeyError:
-        raise InvalidArgument(
+        raise WrongType(
             f"dtype {dtype!r} is not supported", hint=f"use one of {', '.join(_BY_NAME)}"
         ) from None
 

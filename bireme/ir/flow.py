@@ -1,17 +1,16 @@
-"""A block as a graph of operators and values, for whoever draws it. Knows no colours, no places.
+"""The data flow graph of a block, for drawing.
 
-Every write of a variable is a value of its own, so the graph has no cycle, whatever is updated in
-place; and a value that is used far below its writer is repeated there, so that no line crosses
-the whole picture.
+Every write creates a new value, so the graph is acyclic despite in-place updates. A value used far
+below its writer is repeated there, to avoid long edges.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .block import Block
+from .names import EMPTY
 from .operator import Operator
 from .program import Program
-from .unique_name import EMPTY
 from .variable import Variable
 
 __all__ = ["Flow", "Node", "blocks_of", "flow_of", "runners_of"]
@@ -31,7 +30,7 @@ class Node:
 
 @dataclass(slots=True)
 class Flow:
-    """Nodes, their ranks from top to bottom, and edges between indices of nodes."""
+    """Nodes, their ranks from top to bottom, and edges as pairs of node indices."""
 
     block: Block
     nodes: list[Node] = field(default_factory=list)
@@ -70,15 +69,15 @@ def _node(block: Block, name: str, *, repeated: bool = False) -> Node:
 
 
 def _value(flow: Flow, current: dict[str, int], name: str) -> int:
-    """The present value of a variable; one that no operator wrote stands at the top."""
+    """The current value of a variable; a value that no operator wrote starts at the top."""
     if name not in current:
         current[name] = flow.add(_node(flow.block, name), 0)
     return current[name]
 
 
 def _lower_sources(flow: Flow) -> None:
-    """What nobody writes comes right above its first reader; so does an operator that reads
-    nothing.
+    """Move values without a writer, and operators without inputs, down to just above their first
+    reader.
     """
     first: dict[int, int] = {}
     writer: dict[int, int] = {}
@@ -97,7 +96,7 @@ def _lower_sources(flow: Flow) -> None:
 
 
 def _idle(flow: Flow) -> list[int]:
-    """The operators that read nothing."""
+    """Operators without inputs."""
     reading = {target for _, target in flow.edges}
     return [i for i, n in enumerate(flow.nodes) if n.op is not None and i not in reading]
 
@@ -110,7 +109,7 @@ def _repeat_far_values(flow: Flow) -> None:
 
 
 def blocks_of(what: Program | Block) -> list[Block]:
-    """All blocks of a program, or a block and those inside it."""
+    """All blocks of a program, or a block and its nested blocks."""
     if isinstance(what, Program):
         return list(what.blocks)
     found = [what]
@@ -121,7 +120,9 @@ def blocks_of(what: Program | Block) -> list[Block]:
 
 
 def runners_of(flows: Sequence[Flow]) -> dict[int, tuple[int, int]]:
-    """For each block that an operator runs: the index of the operator's block, and its node."""
+    """For each block run by an operator: the index of the operator's block, and the operator's
+    node.
+    """
     found: dict[int, tuple[int, int]] = {}
     for flow in flows:
         for index, node in enumerate(flow.nodes):

@@ -1,18 +1,16 @@
-"""One operator: a record of names. It never changes, so programs may share it."""
+"""Operators: immutable records, so that programs can share them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .dtypes import OpRole
+from .dtypes import ROLE_DEFAULTS, OpRole
+from .printing import print_operator
+
+DRAW = "bireme.draw"
+"""Attribute of operators that take random numbers: which of the program's draws this one is."""
 
 Names = Mapping[str, tuple[str, ...]]
-ROLE_DEFAULTS: dict[str, Any] = {
-    "op_role": 0,
-    "op_role_var": (),
-    "op_namescope": "/",
-    "op_device": "",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class BlockRef:
 
 
 class Site(NamedTuple):
-    """The user's source line that made an operator."""
+    """The line of the user's script that created an operator."""
 
     file: str
     line: int
@@ -38,7 +36,9 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """`outputs = type(inputs, attrs)`; slots hold names, attributes plain values or `BlockRef`."""
+    """`outputs = type(inputs, attrs)`: slots hold variable names, attributes plain values or
+    `BlockRef`.
+    """
 
     type: str
     inputs: Names = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Operator:
         return tuple(self.attrs.get("op_role_var", ()))
 
     def block_refs(self) -> list[BlockRef]:
-        """Every block that an attribute names."""
+        """All blocks that attributes refer to."""
         found: list[BlockRef] = []
         for value in self.attrs.values():
             if isinstance(value, BlockRef):
@@ -110,7 +110,7 @@ class Operator:
         outputs: Mapping[str, Iterable[str]] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> "Operator":
-        """This operator with whole parts exchanged."""
+        """A copy with some fields replaced."""
         return Operator(
             self.type if type is None else type,
             self.inputs if inputs is None else freeze(inputs),
@@ -120,12 +120,12 @@ class Operator:
         )
 
     def with_attrs(self, changes: Mapping[str, Any] | None = None, **more: Any) -> "Operator":
-        """This operator with some attributes set."""
+        """A copy with some attributes set."""
         new = {**(changes or {}), **more}
         return self.replaced(attrs={**self.attrs, **{k: freeze_attr(v) for k, v in new.items()}})
 
     def renamed(self, names: Mapping[str, str]) -> "Operator":
-        """This operator with variables renamed, in slots and in `op_role_var`."""
+        """A copy with variables renamed, in slots and in `op_role_var`."""
 
         def new(part: Names) -> dict[str, tuple[str, ...]]:
             return {slot: tuple(names.get(n, n) for n in args) for slot, args in part.items()}
@@ -137,7 +137,7 @@ class Operator:
 
     # -- meaning ---------------------------------------------------------------------------
     def __eq__(self, other: object) -> bool:
-        """Equal in meaning: the source line does not count."""
+        """Equality without the source line."""
         return isinstance(other, Operator) and self._meaning() == other._meaning()
 
     def __hash__(self) -> int:
@@ -148,20 +148,18 @@ class Operator:
         return (self.type, dict(self.inputs), dict(self.outputs), {**_PLAIN_DEFAULTS, **plain})
 
     def __str__(self) -> str:
-        from .text import print_operator
-
         return print_operator(self)
 
     __repr__ = __str__
 
 
 def freeze(part: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-    """Slots with their argument names as tuples."""
+    """Slots with their names as tuples."""
     return {slot: tuple(names) for slot, names in part.items()}
 
 
 def freeze_attr(value: Any) -> Any:
-    """An attribute as operators hold it: lists become tuples."""
+    """Convert an attribute for storage: lists become tuples."""
     return tuple(value) if isinstance(value, list) else value
 
 

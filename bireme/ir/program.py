@@ -1,4 +1,4 @@
-"""Programs: a list of blocks, and the small state that says which role the next operator plays."""
+"""Programs: a list of blocks, and the default programs that layers append to."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,12 +7,14 @@ from typing import Any
 from . import guards
 from .block import Block
 from .dtypes import OpRole
-from .operator import Operator
+from .names import is_grad
+from .operator import DRAW, Operator
+from .printing import print_program
 from .variable import Parameter, Variable
 
 
 class Program:
-    """What is to be computed. Passes return edited clones; only Fluid's in-place doors edit one."""
+    """A program. Passes return edited clones; only Fluid's own in-place functions modify one."""
 
     def __init__(self) -> None:
         self.blocks: list[Block] = [Block(self, 0)]
@@ -32,12 +34,16 @@ class Program:
         self._use_hierarchical_allreduce = False
         self._hierarchical_allreduce_inter_nranks = 0
         self._parameters_on_pservers: Any = None
-        self._wait_ports: tuple[str, ...] = ()
         self._origin_program: Program | None = None
 
     def touch(self) -> None:
-        """Note that something changed; plans compiled from an older version are stale."""
+        """Mark the program as changed, which invalidates plans of older versions."""
         self.version += 1
+
+    def next_draw(self) -> int:
+        """A number for the next operator that draws random numbers; copies keep theirs."""
+        ops = (op for block in self.blocks for op in block.ops)
+        return 1 + max((int(op.attrs.get(DRAW, -1)) for op in ops), default=-1)
 
     # -- blocks ----------------------------------------------------------------------------
     def global_block(self) -> Block:
@@ -54,7 +60,7 @@ class Program:
         return len(self.blocks)
 
     def add_block(self, parent_idx: int) -> Block:
-        """A new empty block; the current block stays what it is."""
+        """Add an empty block without making it current."""
         block = Block(self, len(self.blocks), parent_idx)
         self.blocks.append(block)
         self.touch()
@@ -78,7 +84,9 @@ class Program:
 
     @property
     def random_seed(self) -> int:
-        """The seed of every random operator that gives none of its own; 0 means a fresh one."""
+        """The seed of random operators without a seed of their own; 0 draws a new seed per
+        process.
+        """
         return self._seed
 
     @random_seed.setter
@@ -88,12 +96,12 @@ class Program:
 
     def global_seed(self, seed: int = 0) -> None:
         """Set the seed of the default programs."""
-        guards.default_main_program().random_seed = seed
-        guards.default_startup_program().random_seed = seed
+        default_main_program().random_seed = seed
+        default_startup_program().random_seed = seed
 
     # -- roles of new operators ------------------------------------------------------------
     def role_attrs(self) -> dict[str, Any]:
-        """The attributes every new operator gets from where it is built."""
+        """Attributes that new operators take from the context."""
         return {
             "op_role": self._op_role,
             "op_role_var": self._op_role_var,
@@ -111,12 +119,12 @@ class Program:
             self._op_role, self._op_role_var = old
 
     def _optimized_guard(self, param_and_grads: Iterable[Any]) -> Any:
-        """Operators built inside update these variables (role Optimize)."""
+        """Operators built in this context update these variables (role Optimize)."""
         names = [v.name if isinstance(v, Variable) else v for v in param_and_grads]
         return self._role(OpRole.Optimize, names)
 
     def _lr_schedule_guard(self, is_with_opt: bool = False) -> Any:
-        """Operators built inside compute a learning rate (role LRSched)."""
+        """Operators built in this context compute a learning rate (role LRSched)."""
         return self._role(OpRole.LRSched | (OpRole.Optimize if is_with_opt else 0))
 
     def _backward_role_guard(self) -> Any:
@@ -124,7 +132,7 @@ class Program:
 
     # -- copies ----------------------------------------------------------------------------
     def clone(self, for_test: bool = False) -> "Program":
-        """An independent copy; for a test, without backward and updates and with `is_test` set."""
+        """A copy; for testing, without backward and updates and with `is_test` set."""
         copy = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.blocks = []
@@ -141,8 +149,8 @@ class Program:
         return copy
 
     def take(self, other: "Program") -> None:
-        """Become `other` in place; the program, its blocks and every surviving variable keep
-        identity.
+        """Replace the content of this program by that of `other`; the program, its blocks and all
+        remaining variables stay the same objects.
 
         `other` must not be used afterwards.
         """
@@ -159,8 +167,6 @@ class Program:
         return str(self)
 
     def __str__(self) -> str:
-        from .text import print_program
-
         return print_program(self)
 
     @staticmethod
@@ -176,7 +182,7 @@ class Program:
 
 
 def _merge(program: Program, old: Block | None, new: Block) -> Block:
-    """`old` with the content of `new`; variables that both have keep the old identity."""
+    """`old` with the content of `new`; variables in both stay the old objects."""
     block = old or Block(program, new.idx)
     block.idx, block.parent_idx = new.idx, new.parent_idx
     block.forward_block_idx = new.forward_block_idx
@@ -200,7 +206,7 @@ def _for_test(program: Program) -> None:
         block.set_ops([_tested(op) for op in block.ops if not op.role & skip])
     used = {n for b in program.blocks for op in b.ops for n in _arguments(op)}
     for block in program.blocks:
-        for name in [n for n in block.vars if "@GRAD" in n and n not in used]:
+        for name in [n for n in block.vars if is_grad(n) and n not in used]:
             block._remove_var(name)
 
 
@@ -210,3 +216,49 @@ def _tested(op: Operator) -> Operator:
 
 def _arguments(op: Operator) -> list[str]:
     return op.input_arg_names + op.output_arg_names
+
+
+# -- the programs that layers append to --------------------------------------------------------
+_main: Program | None = None
+_startup: Program | None = None
+
+
+def default_main_program() -> Program:
+    """The program that layers append to outside of any `program_guard`."""
+    global _main
+    if _main is None:
+        _main = Program()
+    return _main
+
+
+def default_startup_program() -> Program:
+    """The program that initialises the variables of `default_main_program`."""
+    global _startup
+    if _startup is None:
+        _startup = Program()
+    return _startup
+
+
+def switch_main_program(program: Program) -> Program:
+    global _main
+    old, _main = default_main_program(), program
+    return old
+
+
+def switch_startup_program(program: Program) -> Program:
+    global _startup
+    old, _startup = default_startup_program(), program
+    return old
+
+
+@contextmanager
+def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
+    """Layers in this context append to these programs."""
+    old_main = switch_main_program(main_program)
+    old_startup = switch_startup_program(startup_program) if startup_program is not None else None
+    try:
+        yield
+    finally:
+        switch_main_program(old_main)
+        if old_startup is not None:
+            switch_startup_program(old_startup)

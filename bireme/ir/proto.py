@@ -1,8 +1,7 @@
-"""Programs as protobuf, wire-compatible with the ProgramDesc of Fluid 1.8: either opens what the
-other saved.
+"""Programs as protobuf, compatible with the ProgramDesc of Fluid 1.8 in both directions.
 
-What has no place in ProgramDesc is not kept: parameters come back as plain variables (their
-persistable mark stays), and so do the seed and the distribution marks.
+ProgramDesc cannot represent everything: parameters are read back as plain (persistable) variables,
+and the seed and distribution marks are lost.
 """
 
 from collections.abc import Mapping
@@ -14,8 +13,8 @@ from bireme.errors import FormatError
 from bireme.protos import framework_pb2 as pb
 
 from .block import Block
-from .dtypes import VarType, is_tensor_kind
-from .operator import ROLE_DEFAULTS, BlockRef, Operator, freeze_attr
+from .dtypes import ROLE_DEFAULTS, VarType, is_tensor_kind
+from .operator import BlockRef, Operator, freeze_attr
 from .program import Program
 from .schema import SCHEMAS
 from .variable import Variable
@@ -42,7 +41,7 @@ _FIELD = {
     "LONGS": "longs",
 }
 _INT32 = range(-(2**31), 2**31)
-# Forward operators get these by default in 1.8.5; gradient kernels read them and get nothing.
+# Defaults of forward operators in 1.8.5; gradient operators do not get them.
 _READ_BY_GRADIENTS: dict[str, Any] = {"use_mkldnn": False, "use_cudnn": False}
 _READ_BY_SOME: dict[str, dict[str, Any]] = {
     "slice": dict.fromkeys(("decrease_axis", "infer_flags", "starts", "ends"), ()),
@@ -129,7 +128,7 @@ def _write_attr(desc: pb.OpDesc.Attr, kind: str, value: Any, op: Operator) -> No
 
 
 def _kind_of(value: Any) -> str:
-    """The attribute type of a value whose operator does not declare one."""
+    """The attribute type of a value that the operator does not declare."""
     many = isinstance(value, list | tuple)
     sample = (value[0] if value else "") if many else value
     if isinstance(sample, BlockRef):

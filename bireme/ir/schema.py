@@ -1,5 +1,5 @@
-"""Where the op table hangs its rows, so that the IR can fill defaults and infer shapes without
-importing it.
+"""The registry of operator schemas. The op table registers its rows here, so that the IR can fill
+defaults and infer shapes without importing it.
 """
 
 import difflib
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Schema(Protocol):
-    """What the IR must know of an operator type."""
+    """The IR's view of an operator type."""
 
     @property
     def inputs(self) -> Iterable[str]: ...
@@ -24,6 +24,9 @@ class Schema(Protocol):
 
     @property
     def defaults(self) -> Mapping[str, Any]: ...
+
+    @property
+    def draws(self) -> bool: ...  # whether it draws random numbers
 
     @property
     def infer(self) -> "Callable[[Operator, Block], None] | None": ...
@@ -45,7 +48,7 @@ def schema_of(type_: str) -> Schema:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names what the user may have meant."""
+    """A hint with the nearest known names."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
     return (
         f"did you mean {' or '.join(map(repr, close))}?" if close else "nothing has a similar name"

@@ -1,23 +1,19 @@
-"""Programs as text, one line per variable and operator, and back: `parse_program(str(p))` equals
-`p`.
-"""
+"""Parses the text format of `printing`: `parse_program(str(p))` equals `p`."""
 
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bireme.errors import FormatError
 
-from .dtypes import NAME_OF, VarType
-from .operator import ROLE_DEFAULTS, BlockRef, Operator
-from .variable import Parameter, Variable
+from .block import Block
+from .dtypes import ROLE_DEFAULTS, VarType
+from .operator import BlockRef, Operator
+from .printing import FLAGS, WORDS
+from .program import Program
+from .variable import Parameter
 
-if TYPE_CHECKING:
-    from .block import Block
-    from .program import Program
-
-_PLAIN_NAME = re.compile(r"[A-Za-z_@][\w@./#-]*\Z")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
     |(?P<number>-?(?:inf|nan)\b|-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
@@ -25,83 +21,14 @@ _TOKEN = re.compile(
     |(?P<mark>[\[\](){},=:]))""",
     re.VERBOSE,
 )
-_FLAGS = ("persistable", "stop_gradient", "is_data", "need_check_feed")
-_WORDS: dict[str, Any] = {"True": True, "False": False, "None": None}
 
 
-# -- printing ----------------------------------------------------------------------------------
-def print_program(program: "Program") -> str:
-    """The whole program; block 0 first."""
-    return "\n".join([f"program seed={program.random_seed}", *map(print_block, program.blocks)])
-
-
-def print_block(block: "Block") -> str:
-    """A block: its variables, then its operators."""
-    head = f"block {block.idx} parent={block.parent_idx}"
-    if block.forward_block_idx != -1:
-        head += f" forward={block.forward_block_idx}"
-    lines = [*map(print_variable, block.vars.values()), *map(print_operator, block.ops)]
-    return "\n".join([head, *("  " + line for line in lines)])
-
-
-def print_variable(var: Variable) -> str:
-    """`var x: float32[-1, 13] is_data`, or `param w: float32[13, 1] ...`."""
-    word = "param" if isinstance(var, Parameter) else "var"
-    kind = "" if var.type == VarType.LOD_TENSOR else f"{var.type.name} "
-    element = NAME_OF.get(var.dtype, "none") if var.dtype is not None else "none"
-    parts = [f"{word} {_name(var.name)}: {kind}{element}{_literal(var.shape)}"]
-    if var.lod_level:
-        parts.append(f"lod_level={var.lod_level}")
-    parts += [f for f in _FLAGS if getattr(var, f) and not (word == "param" and f == "persistable")]
-    if isinstance(var, Parameter):
-        rate = var.optimize_attr.get("learning_rate", 1.0)
-        if not var.trainable:
-            parts.append("frozen")
-        if rate != 1.0:
-            parts.append(
-                f"lr={_literal(rate) if isinstance(rate, float | int) else _name(rate.name)}"
-            )
-        if var.is_distributed:
-            parts.append("is_distributed")
-    return " ".join(parts)
-
-
-def print_operator(op: Operator) -> str:
-    """`{Out=[y]} = relu(X=[x]) axis=1`."""
-    outputs = _slots(op.outputs)
-    attrs = "".join(
-        f" {_name(k)}={_literal(v)}"
-        for k, v in op.attrs.items()
-        if k not in ROLE_DEFAULTS or v != ROLE_DEFAULTS[k]
-    )
-    return f"{{{outputs}}} = {op.type}({_slots(op.inputs)}){attrs}"
-
-
-def _slots(part: Any) -> str:
-    return ", ".join(f"{_name(s)}=[{', '.join(map(_name, names))}]" for s, names in part.items())
-
-
-def _name(name: str) -> str:
-    return name if _PLAIN_NAME.match(name) and name not in _WORDS else repr(name)
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_literal, value))}]"
-    if hasattr(value, "item"):
-        value = value.item()
-    return repr(value)
-
-
-# -- parsing -----------------------------------------------------------------------------------
-def parse_program(text: str) -> "Program":
+def parse_program(text: str) -> Program:
     """The program that prints as `text`.
 
     Raises:
         FormatError: the text is not a printed program; the message gives the line.
     """
-    from .program import Program
-
     program = Program()
     program.blocks = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -118,7 +45,7 @@ def parse_program(text: str) -> "Program":
     return program
 
 
-def _parse_line(program: "Program", tokens: "_Tokens") -> None:
+def _parse_line(program: Program, tokens: "_Tokens") -> None:
     word = tokens.peek()
     if word == "program":
         tokens.next()
@@ -137,7 +64,7 @@ def _parse_line(program: "Program", tokens: "_Tokens") -> None:
         program.blocks[-1].append(_parse_operator(tokens))
 
 
-def _parse_variable(block: "Block", tokens: "_Tokens") -> None:
+def _parse_variable(block: Block, tokens: "_Tokens") -> None:
     is_param = tokens.next() == "param"
     name = tokens.name()
     tokens.expect(":")
@@ -149,7 +76,7 @@ def _parse_variable(block: "Block", tokens: "_Tokens") -> None:
     fields: dict[str, Any] = {"name": name, "type": kind, "dtype": dtype, "shape": tokens.value()}
     options = tokens.pairs()
     fields["lod_level"] = options.pop("lod_level", 0)
-    fields.update({f: True for f in _FLAGS if options.pop(f, False)})
+    fields.update({f: True for f in FLAGS if options.pop(f, False)})
     if not is_param:
         block.create_var(**fields)
         return
@@ -188,7 +115,7 @@ def _parse_slots(tokens: "_Tokens", opening: str, closing: str) -> dict[str, tup
 
 
 class _Tokens:
-    """The tokens of one line, with one token of look-ahead."""
+    """The tokens of one line, with one token of lookahead."""
 
     def __init__(self, line: str) -> None:
         self._tokens = list(_tokenise(line))
@@ -240,7 +167,7 @@ class _Tokens:
             index = self.value()
             self.expect(")")
             return BlockRef(index)
-        return _WORDS.get(text, text)
+        return WORDS.get(text, text)
 
     def _items(self) -> tuple[Any, ...]:
         items = []

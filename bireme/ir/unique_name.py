@@ -1,20 +1,12 @@
-"""Names that nobody else in the program has; the module scripts know as `fluid.unique_name`."""
+"""Generates unique names; scripts use this module as `fluid.unique_name`."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-EMPTY = "@EMPTY@"
-GRAD_SUFFIX = "@GRAD"
-
-
-def grad_name(name: str) -> str:
-    """The name of the gradient of variable `name`."""
-    return name + GRAD_SUFFIX
-
 
 class UniqueNameGenerator:
-    """Counts per key; `prefix` goes before every name."""
+    """One counter per key; `prefix` is prepended to every name."""
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
@@ -37,8 +29,8 @@ def generate(key: str) -> str:
 def switch(
     new_generator: UniqueNameGenerator | None = None, new_para_name_checker: object = None
 ) -> UniqueNameGenerator:
-    """Install a generator (a fresh one by default) and return the one that was in use; the second
-    argument belongs to imperative mode.
+    """Install a generator (a new one by default) and return the previous one; the second argument
+    is for imperative mode and ignored.
     """
     global _generator
     old, _generator = _generator, new_generator or UniqueNameGenerator()
@@ -47,7 +39,7 @@ def switch(
 
 @contextmanager
 def guard(new_generator: str | bytes | UniqueNameGenerator | None = None) -> Iterator[None]:
-    """Names inside the block count from zero again, with an optional prefix."""
+    """Restart the counters inside the block, with an optional prefix."""
     if isinstance(new_generator, bytes):
         new_generator = new_generator.decode()
     if isinstance(new_generator, str):

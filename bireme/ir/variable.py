@@ -1,12 +1,12 @@
-"""Variables: what a name stands for. A variable belongs to one block; every edit is an edit of its
-program.
-"""
+"""Variables. A variable belongs to one block; editing it edits its program."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import unique_name
 from .dtypes import VarType, numpy_name, to_dtype
+from .names import grad_name
+from .printing import print_parameter, print_variable
 
 if TYPE_CHECKING:
     from .block import Block
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Edited(Generic[T]):
-    """A field whose assignment bumps the program's version."""
+    """A field whose assignment increments the program's version."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._slot = "_" + name
@@ -37,7 +37,7 @@ class Edited(Generic[T]):
 
 
 class LodLevel(Edited[int]):
-    """The depth of a variable's sequence structure; selected rows have none, as in Fluid."""
+    """The depth of the LoD; 0 for selected rows, as in Fluid."""
 
     def __get__(self, obj: Any, owner: type) -> Any:
         if obj is not None and obj.__dict__["_type"] == VarType.SELECTED_ROWS:
@@ -93,8 +93,12 @@ class Variable:
         d["_stop_gradient"] = stop_gradient
         d["_is_data"] = is_data
 
+    def _set_error_clip(self, error_clip: Any) -> None:
+        """Clip the gradient of this variable; see `fluid.clip.ErrorClipByValue`."""
+        self.error_clip = error_clip
+
     def fields(self) -> dict[str, Any]:
-        """What a copy of this variable in another block needs, as arguments of `create_var`."""
+        """The arguments of `create_var` for a copy in another block."""
         return {
             "name": self.name,
             "type": self.type,
@@ -110,7 +114,7 @@ class Variable:
         }
 
     def twin(self, block: "Block") -> "Variable":
-        """A variable like this one, of the same class, for another block."""
+        """A copy for another block, of the same class."""
         copy = self.__class__.__new__(self.__class__)
         copy.__dict__.update(self.__dict__)
         copy.__dict__.update(block=block, op=None)
@@ -119,7 +123,7 @@ class Variable:
     def plain_twin(
         self, block: "Block", name: str, shape: tuple[int, ...], persistable: bool
     ) -> "Variable":
-        """A variable like this one, but no parameter, for another block."""
+        """A copy for another block that is not a parameter."""
         copy = Variable.__new__(Variable)
         mine = self.__dict__
         copy.__dict__.update(mine if self.__class__ is Variable else {k: mine[k] for k in _PLAIN})
@@ -129,11 +133,11 @@ class Variable:
         return copy
 
     def assume(self, other: "Variable") -> None:
-        """Become like `other` in everything but identity and owner."""
+        """Take all fields of `other`; name, identity and block stay."""
         self.__dict__.update({k: v for k, v in other.__dict__.items() if k != "block"})
         self.block.program.touch()
 
-    if TYPE_CHECKING:  # the layers give variables their arithmetic
+    if TYPE_CHECKING:  # the layers define the arithmetic of variables
 
         def __add__(self, other: Any) -> "Variable": ...
         def __radd__(self, other: Any) -> "Variable": ...
@@ -160,15 +164,13 @@ class Variable:
         return str(self)
 
     def __str__(self) -> str:
-        from .text import print_variable
-
         return print_variable(self)
 
     __repr__ = __str__
 
     @property
     def grad_name(self) -> str:
-        return unique_name.grad_name(self.name)
+        return grad_name(self.name)
 
     @property
     def numpy_dtype(self) -> str:
@@ -219,3 +221,8 @@ class Parameter(Variable):
             "do_model_average": self.do_model_average,
             "is_distributed": self.is_distributed,
         }
+
+    def __str__(self) -> str:
+        return print_parameter(self)
+
+    __repr__ = __str__

@@ -1,4 +1,4 @@
-"""What a valid program is. Every pass may assume it and must leave it."""
+"""Program validity: every pass may assume it and must preserve it."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from bireme.errors import ProgramError
 
 from .dtypes import VarType
+from .names import EMPTY, is_grad
 from .operator import Operator
 from .schema import SCHEMAS, nearest
-from .unique_name import EMPTY, GRAD_SUFFIX
 
 if TYPE_CHECKING:
     from .block import Block
@@ -28,10 +28,10 @@ _NEEDS_NO_WRITER = frozenset(
 def verify(program: "Program", *, after: str = "") -> None:
     """Check the whole program.
 
-    `after` names the pass that made it, for the message. Checked: block indices and parents,
-    references to blocks, every name declared, every operator known with the slots of its row, and
-    every value written before it is read. A block that no operator names any more is dead: a
-    trainer's program keeps those of a schedule that moved to the servers.
+    `after` names the pass that produced the program, for the message. Checked: block indices and
+    parents, references to blocks, every name declared, every operator known with the slots of its
+    row, and every value written before it is read. Unreachable blocks are not checked: a trainer's
+    program keeps those of a schedule that moved to the servers.
 
     Raises:
         ProgramError: with `.block`, `.index`, the operator and the user's source line.
@@ -53,7 +53,7 @@ def verify(program: "Program", *, after: str = "") -> None:
 
 
 def _reached(program: "Program") -> list["Block"]:
-    """The global block and every block that an operator of a reached one names."""
+    """The global block and all blocks reachable from it through operators."""
     found, order = {0}, [0]
     for index in order:
         for op in program.blocks[index].ops:
@@ -83,13 +83,13 @@ def _faults(program: "Program", block: "Block", op: Operator) -> Iterator[tuple[
 
 
 def _may_be_missing(block: "Block", op: Operator, name: str) -> bool:
-    """Gradients that nobody computes may be named by control flow and by the blocks it runs."""
+    """Control-flow operators and their blocks may name gradients that are never computed."""
     controlled = block.forward_block_idx >= 0 or bool(op.block_refs())
-    return name == EMPTY or (controlled and GRAD_SUFFIX in name)
+    return name == EMPTY or (controlled and is_grad(name))
 
 
 def _check_order(program: "Program", after: str) -> None:
-    """In the global block nothing may be read before it is written, fed or initialised."""
+    """In the global block, names must be written, fed or initialised before they are read."""
     block = program.global_block()
     writers: dict[str, int] = {}
     for position, op in enumerate(block.ops):

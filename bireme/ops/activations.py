@@ -7,7 +7,7 @@ of the array, so float32 stays float32.
 import math
 from functools import partial
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 from .special import erf_of, erf_slope
 from .table import op

@@ -4,19 +4,26 @@ selected rows.
 
 from typing import Any
 
-from bireme.runtime.arrays import Array
-from bireme.runtime.values import SelectedRows
+from bireme.arrays.namespaces import Array
+from bireme.arrays.values import SelectedRows
 
 from .optimize import norm
 from .shapes import each_as
 from .table import op, selected_rows
-from .tiles import copied, dense, targets, tiles, unique_rows, walk
+from .tiles import copied, targets, tiles, walk
 
 _MOMENTS = {"ParamOut": "Param", "Moment1Out": "Moment1", "Moment2Out": "Moment2"}
 _ADAM = {**_MOMENTS, "Beta1PowOut": "Beta1Pow", "Beta2PowOut": "Beta2Pow"}
 
 
-@op("adam", infer=each_as(**_ADAM), lod=None, returns=" ".join(_ADAM), inplace=_ADAM)
+@op(
+    "adam",
+    infer=each_as(**_ADAM),
+    lod=None,
+    returns=" ".join(_ADAM),
+    inplace=_ADAM,
+    flat="Beta1Pow Beta2Pow",
+)
 def adam(
     xp: Any,
     Param: Array,
@@ -54,7 +61,7 @@ def adam(
     return new, first, second, power1, power2
 
 
-@selected_rows("adam", "Grad")
+@selected_rows("adam", "Grad", merged=True)
 def adam_rows(
     xp: Any,
     Param: Array,
@@ -80,7 +87,7 @@ def adam_rows(
     beta1, beta2 = _beta(beta1, Beta1Tensor), _beta(beta2, Beta2Tensor)
     powers = (Beta1Pow * beta1, Beta2Pow * beta2)
     if not lazy_mode:
-        whole, state = dense(xp, Grad, Param), (Moment1, Moment2, *powers)
+        whole, state = Grad.to_dense(), (Moment1, Moment2, *powers)
         betas = (None, None, beta1, beta2)
         made = adam(xp, Param, whole, LearningRate, *state, *betas, epsilon, out)
         for power, buffer in zip(powers, made[3:], strict=True):
@@ -88,7 +95,7 @@ def adam_rows(
         return made
     new, first, second, power1, power2 = copied(xp, out, Param, Moment1, Moment2, *powers)
     rate = _rate(xp, LearningRate, power1, power2)
-    rows, g = unique_rows(xp, Grad)
+    rows, g = Grad.rows, Grad.value
     m, v = first[rows], second[rows]
     _moments(xp, g, m, v, m, v, beta1, beta2)
     first[rows], second[rows] = m, v
@@ -130,7 +137,14 @@ def _beta(attribute: float, tensor: Array) -> Any:
 _ADAMAX = {"ParamOut": "Param", "MomentOut": "Moment", "InfNormOut": "InfNorm"}
 
 
-@op("adamax", infer=each_as(**_ADAMAX), lod=None, returns=" ".join(_ADAMAX), inplace=_ADAMAX)
+@op(
+    "adamax",
+    infer=each_as(**_ADAMAX),
+    lod=None,
+    returns=" ".join(_ADAMAX),
+    inplace=_ADAMAX,
+    flat="",
+)
 def adamax(
     xp: Any,
     Param: Array,
@@ -195,7 +209,7 @@ def lamb(
     return xp.subtract(Param, direction, out=new), first, second
 
 
-@selected_rows("lamb", "Grad")
+@selected_rows("lamb", "Grad", merged=True)
 def lamb_rows(
     xp: Any,
     Param: Array,
@@ -213,4 +227,4 @@ def lamb_rows(
 ) -> tuple[Array, Array, Array]:
     state = (Moment1, Moment2, Beta1Pow, Beta2Pow)
     constants = (beta1, beta2, epsilon, weight_decay)
-    return lamb(xp, Param, dense(xp, Grad, Param), LearningRate, *state, *constants, out)
+    return lamb(xp, Param, Grad.to_dense(), LearningRate, *state, *constants, out)

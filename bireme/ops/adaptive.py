@@ -4,17 +4,24 @@ RMSProp, FTRL.
 
 from typing import Any
 
-from bireme.runtime.arrays import Array
-from bireme.runtime.values import SelectedRows
+from bireme.arrays.namespaces import Array
+from bireme.arrays.values import SelectedRows
 
 from .shapes import each_as
 from .table import op, selected_rows
-from .tiles import copied, dense, searched, targets, tiles, unique_rows
+from .tiles import copied, targets, tiles
 
 _MOMENT = {"ParamOut": "Param", "MomentOut": "Moment"}
 
 
-@op("adagrad", infer=each_as(**_MOMENT), lod=None, returns=" ".join(_MOMENT), inplace=_MOMENT)
+@op(
+    "adagrad",
+    infer=each_as(**_MOMENT),
+    lod=None,
+    returns=" ".join(_MOMENT),
+    inplace=_MOMENT,
+    flat="",
+)
 def adagrad(
     xp: Any,
     Param: Array,
@@ -36,7 +43,7 @@ def adagrad(
     return new, moment
 
 
-@selected_rows("adagrad", "Grad")
+@selected_rows("adagrad", "Grad", merged=True)
 def adagrad_rows(
     xp: Any,
     Param: Array,
@@ -47,7 +54,7 @@ def adagrad_rows(
     out: Any = None,
 ) -> tuple[Array, Array]:
     new, moment = copied(xp, out, Param, Moment)
-    rows, g = unique_rows(xp, Grad)
+    rows, g = Grad.rows, Grad.value
     m = moment[rows] + g * g
     moment[rows] = m
     new[rows] -= g * LearningRate / (xp.sqrt(m) + epsilon)
@@ -60,6 +67,7 @@ def adagrad_rows(
     lod=None,
     returns=" ".join(_MOMENT),
     inplace=_MOMENT,
+    flat="",
 )
 def decayed_adagrad(
     xp: Any,
@@ -88,7 +96,9 @@ _DELTA = {
 }
 
 
-@op("adadelta", infer=each_as(**_DELTA), lod=None, returns=" ".join(_DELTA), inplace=_DELTA)
+@op(
+    "adadelta", infer=each_as(**_DELTA), lod=None, returns=" ".join(_DELTA), inplace=_DELTA, flat=""
+)
 def adadelta(
     xp: Any,
     Param: Array,
@@ -127,7 +137,7 @@ _RMS = {
 }
 
 
-@op("rmsprop", infer=each_as(**_RMS), lod=None, returns=" ".join(_RMS), inplace=_RMS)
+@op("rmsprop", infer=each_as(**_RMS), lod=None, returns=" ".join(_RMS), inplace=_RMS, flat="")
 def rmsprop(
     xp: Any,
     Param: Array,
@@ -169,7 +179,7 @@ def rmsprop(
     return results
 
 
-@selected_rows("rmsprop", "Grad")
+@selected_rows("rmsprop", "Grad", merged=True)
 def rmsprop_rows(
     xp: Any,
     Param: Array,
@@ -184,7 +194,7 @@ def rmsprop_rows(
     centered: bool,
     out: Any = None,
 ) -> tuple[Array, ...]:
-    whole = dense(xp, searched(xp, Grad), Param)
+    whole = Grad.to_dense()
     state = (Moment, MeanSquare, MeanGrad)
     return rmsprop(xp, Param, whole, *state, LearningRate, decay, epsilon, momentum, centered, out)
 
@@ -196,7 +206,7 @@ _FTRL = {
 }
 
 
-@op("ftrl", infer=each_as(**_FTRL), lod=None, returns=" ".join(_FTRL), inplace=_FTRL)
+@op("ftrl", infer=each_as(**_FTRL), lod=None, returns=" ".join(_FTRL), inplace=_FTRL, flat="")
 def ftrl(
     xp: Any,
     Param: Array,
@@ -227,7 +237,7 @@ def ftrl(
     return results
 
 
-@selected_rows("ftrl", "Grad")
+@selected_rows("ftrl", "Grad", merged=True)
 def ftrl_rows(
     xp: Any,
     Param: Array,
@@ -242,7 +252,7 @@ def ftrl_rows(
 ) -> tuple[Array, ...]:
     """Rows that are not selected rest: their leader does not move."""
     results = copied(xp, out, Param, SquaredAccumulator, LinearAccumulator)
-    rows, g = unique_rows(xp, Grad)
+    rows, g = Grad.rows, Grad.value
     p, n, z = (whole[rows] for whole in results)
     moved = ftrl(xp, p, g, n, z, LearningRate, l1, l2, lr_power)
     for whole, part in zip(results, moved, strict=True):

@@ -4,7 +4,7 @@ leave.
 
 from typing import Any
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 from .shapes import each_as
 from .table import op

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays import thread_pool as lanes
+from bireme.arrays.namespaces import Array, block_bytes
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator
-from bireme.runtime import lanes
-from bireme.runtime.arrays import Array, block_bytes
 
 from .planes import Channels, planes, unplanes
 from .table import ROWS, GradOp, Infer, OpSpec, op

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import LoDTensor, LoDTensorArray, WithLoD
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.values import LoDTensor, LoDTensorArray, WithLoD
 
 from .segments import from_lengths, owners
 from .table import Infer, no_gradient, op

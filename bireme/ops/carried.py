@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from bireme.arrays.namespaces import Array, namespace_of
+from bireme.arrays.values import LoDTensor, LoDTensorArray, SelectedRows
 from bireme.ir import EMPTY, Block, BlockRef, Operator, grad_name
-from bireme.runtime.arrays import Array, namespace_of
-from bireme.runtime.values import LoDTensor, LoDTensorArray, SelectedRows
+from bireme.ir.names import without_grad
 
 from .table import Infer
 
@@ -22,7 +23,7 @@ def gradients_like_inputs(ctx: Infer) -> None:
     """A gradient has shape, dtype and kind of its variable."""
     for slot, names in ctx.op.outputs.items():
         for i, name in enumerate(names):
-            origin = ctx.block._find_var_recursive(name.partition("@GRAD")[0])
+            origin = ctx.block._find_var_recursive(without_grad(name))
             if origin is not None:
                 ctx.set(slot, like=origin, type=origin.type, index=i)
 

@@ -2,11 +2,12 @@
 
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator
+from bireme.ir.names import grad_name
 
 from .shapes import same_as
 from .table import GradRule, Infer, OpSpec, declare
 
-_PROVIDER = "bireme.collective:provider"
+_PROVIDER = "bireme.collective.operators:Collectives"
 
 
 def _gathered(ctx: Infer) -> None:
@@ -32,7 +33,7 @@ def _turned_into(kind: str) -> GradRule:
         (x,), (out,) = op.input("X"), op.output("Out")
         ring = op.attrs.get("ring_id", 0)
         attrs = {"ring_id": ring, "nranks": op.attrs.get("nranks", 1), "use_calc_stream": True}
-        return [OpSpec(kind, {"X": [f"{out}@GRAD"]}, {"Out": [f"{x}@GRAD"]}, attrs)]
+        return [OpSpec(kind, {"X": [grad_name(out)]}, {"Out": [grad_name(x)]}, attrs)]
 
     return rule
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from bireme.arrays.namespaces import Array
 from bireme.ir import VarType
-from bireme.runtime.arrays import Array
 
 from .elementwise import fitted
 from .shapes import aligned

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
+from bireme.arrays.values import WithLoD
 from bireme.errors import InvalidArgument, UnsupportedError
-from bireme.runtime.arrays import Array
-from bireme.runtime.values import WithLoD
 
 from .segments import from_lengths, lod_of, offsets_of, owners
 from .shapes import flat_gradients, same_as
@@ -76,7 +76,7 @@ def sequence_conv(
     return _columns(xp, X, offsets, contextStart, contextLength) @ Filter
 
 
-@op("sequence_conv_grad", lod=lod_of("X@GRAD", "X"))
+@op("sequence_conv_grad", lod=lod_of("X@GRAD", "X"), out="Filter@GRAD")
 def sequence_conv_grad(
     xp: Array,
     X: Array,
@@ -86,11 +86,13 @@ def sequence_conv_grad(
     contextStart: int,
     contextLength: int,
     need: frozenset[str],
+    out: Any = None,
 ) -> tuple[Any, Any]:
     offsets = offsets_of(X_lod, "sequence_conv_grad")
     of_filter = None
     if "Filter@GRAD" in need:
-        of_filter = _columns(xp, X, offsets, contextStart, contextLength).T @ dOut
+        columns = _columns(xp, X, offsets, contextStart, contextLength)
+        of_filter = xp.matmul(columns.T, dOut, out=None if out is None else out[1])
     if "X@GRAD" not in need:
         return None, of_filter
     columns, width = dOut @ Filter.T, X.shape[1]
@@ -142,7 +144,7 @@ def row_conv_grad(
 
 # -- im2sequence ------------------------------------------------------------------------------
 def _positions(size: int, kernel: int, before: int, after: int, stride: int) -> int:
-    return -1 if size < 0 else (size + before + after - kernel + stride - 1) // stride + 1
+    return -1 if size < 0 else (size + before + after - kernel) // stride + 1
 
 
 def _image_steps(ctx: Infer) -> None:
@@ -158,12 +160,10 @@ def _grid(shape: Any, kernels: Any, strides: Any, paddings: Any) -> tuple[int, i
     return height, width
 
 
-def _framed(shape: Any, kernels: Any, strides: Any, paddings: Any) -> tuple[int, int]:
-    """The size of the padded image that the windows reach."""
-    high, wide = _grid(shape, kernels, strides, paddings)
+def _framed(shape: Any, paddings: Any) -> tuple[int, int]:
+    """The size of the padded image."""
     up, left, down, right = paddings
-    tall = max((high - 1) * strides[0] + kernels[0], shape[2] + up + down)
-    return tall, max((wide - 1) * strides[1] + kernels[1], shape[3] + left + right)
+    return shape[2] + up + down, shape[3] + left + right
 
 
 @op("im2sequence", infer=_image_steps, grad=GradOp(uses=("X",), wrt=("X",)), lod=None)
@@ -177,8 +177,7 @@ def im2sequence(
         )
     high, wide = _grid(X.shape, kernels, strides, paddings)
     up, left = paddings[:2]
-    tall, broad = _framed(X.shape, kernels, strides, paddings)
-    frame = xp.zeros((*X.shape[:2], tall, broad), dtype=X.dtype)
+    frame = xp.zeros((*X.shape[:2], *_framed(X.shape, paddings)), dtype=X.dtype)
     frame[:, :, up : up + X.shape[2], left : left + X.shape[3]] = X
     out = xp.empty((len(X), high, wide, X.shape[1], *kernels), dtype=X.dtype)
     for i in range(kernels[0]):
@@ -197,7 +196,7 @@ def im2sequence_grad(
 ) -> Array:
     high, wide = _grid(X.shape, kernels, strides, paddings)
     up, left = paddings[:2]
-    frame = xp.zeros((*X.shape[:2], *_framed(X.shape, kernels, strides, paddings)), dtype=X.dtype)
+    frame = xp.zeros((*X.shape[:2], *_framed(X.shape, paddings)), dtype=X.dtype)
     parts = dOut.reshape(len(X), high, wide, X.shape[1], *kernels)
     for i in range(kernels[0]):
         for j in range(kernels[1]):

@@ -7,9 +7,9 @@ variables were when the step ran.
 
 from typing import Any
 
+from bireme.arrays.namespaces import to_host
+from bireme.arrays.values import LoDTensorArray
 from bireme.ir import EMPTY, Block, Operator, grad_name
-from bireme.runtime.arrays import to_host
-from bireme.runtime.values import LoDTensorArray
 
 from .carried import (
     Ran,
@@ -53,7 +53,7 @@ def conditional_block(control: Any, is_scalar_condition: bool) -> None:
     if is_scalar_condition:
         taken = control.truth("Cond")
     else:
-        taken = all(size(value) != 0 for value in control.read_all("Input"))
+        taken = all(size(value) != 0 for value in control.read_all("Cond"))
     control.write("Scope", [Ran(control.run(), {}, {})] if taken else [])
 
 
@@ -171,6 +171,9 @@ def while_grad(control: Any) -> None:
         zip(operator.attrs["original_output_grad"], operator.input("Out@GRAD"), strict=True)
     )
     seeds = {inner: control.get(outer) for inner, outer in flowing.items()}
+    for name in operator.input("Out"):  # what nobody reads after the loop has a gradient of zero
+        if seeds.get(grad_name(name), 0) is None:
+            seeds[grad_name(name)] = zeros_like(control.get(name))
     arrays = _array_gradients(control, seeds)
     counters = operator.attrs.get("bireme.counters", ())
     totals: dict[str, Any] = {}

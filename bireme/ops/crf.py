@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
-from bireme.runtime.arrays import Array, to_host
 
 from .segments import Padded, lod_of, offsets_of, pad, padded_index, unpad
 from .table import GradOp, Infer, op
@@ -127,7 +127,9 @@ def linear_chain_crf(
     Label: Array,
     Length: Array,
 ) -> tuple[Array, ...]:
-    """The negative log-likelihood of each sequence of labels."""
+    """The negative log-likelihood of each sequence of labels; Alpha holds the probability of each
+    tag, given the steps up to it.
+    """
     batch = _batch(xp, Emission, Emission_lod, Length)
     alpha = _forward(xp, batch, Transition)
     at = _last_steps(xp, batch.mask)
@@ -137,7 +139,7 @@ def linear_chain_crf(
     top = Emission.max(axis=-1, keepdims=True) if Emission.size else Emission
     return (
         loss.reshape(-1, 1).astype(Emission.dtype),
-        batch.restored(xp, alpha),
+        batch.restored(xp, xp.exp(alpha - _logsumexp(xp, alpha, 2)[..., None])),
         xp.exp(Emission - top),
         xp.exp(Transition),
     )

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import WithLoD
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.values import WithLoD
 
 from .segments import from_lengths, offsets_of, pad, padded_index, unpad
 from .table import GradOp, Infer, op
@@ -106,7 +106,7 @@ def _betas(xp: Array, lattice: _Lattice) -> Array:
 def _ctc(xp: Array, logits: _Batch, labels: _Batch, blank: int) -> tuple[Array, Array]:
     """(loss of each sequence, its gradient by the logits).
 
-    A sequence with too few steps for its labels has an infinite loss and no gradient.
+    A sequence with too few steps for its labels adds nothing: its loss is 0, without a gradient.
     """
     lattice, logs = _lattice(xp, logits, labels, blank)
     joint = _alphas(xp, lattice) + _betas(xp, lattice)
@@ -121,7 +121,7 @@ def _ctc(xp: Array, logits: _Batch, labels: _Batch, blank: int) -> tuple[Array, 
     inside = np.arange(grad.shape[1]) < lattice.times[:, None]
     possible = total > _NEVER / 2
     grad = xp.where(xp.asarray(inside)[..., None] & possible[:, None, None], grad, 0)
-    return xp.where(possible, -total, np.inf), grad
+    return xp.where(possible, -total, 0), grad
 
 
 @op(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bireme import flags
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 from .windows import Geometry
 

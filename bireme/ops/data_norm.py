@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 from .table import GradOp, Infer, op
 

@@ -7,8 +7,8 @@ direction, the matrices of the input and of the state, and after all of them the
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument, UnsupportedError
-from bireme.runtime.arrays import Array
 
 from .packing import sigmoid
 from .table import GradOp, Infer, op

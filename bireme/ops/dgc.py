@@ -7,7 +7,7 @@ nothing is sent.
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.runtime.arrays import Array, to_host
+from bireme.arrays.namespaces import Array, to_host
 
 from .optimize import momentum, norm, sgd
 from .shapes import each_as, same_as

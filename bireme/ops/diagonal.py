@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from .elementwise import gathered
 from .shapes import aligned, same_as

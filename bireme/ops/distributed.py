@@ -7,14 +7,14 @@ contains one. The kernels here only cut, place and choose: no kernel talks to an
 
 from typing import Any
 
-from bireme.runtime.arrays import Array
-from bireme.runtime.values import SelectedRows
+from bireme.arrays.namespaces import Array
+from bireme.arrays.values import SelectedRows
 
 from .shapes import same_as
 from .table import Infer, declare, op, selected_rows
 
-_LINK = "bireme.trainer:link"
-_SERVE = "bireme.pserver:serve"
+_LINK = "bireme.trainer.operators:Communication"
+_SERVE = "bireme.pserver.serve:Serving"
 
 
 def _looked_up(ctx: Infer) -> None:

@@ -2,9 +2,9 @@
 agree.
 """
 
+from bireme.arrays.namespaces import Array
+from bireme.arrays.random import Key
 from bireme.ir import VarType
-from bireme.runtime.arrays import Array
-from bireme.runtime.random import Key
 
 from .table import GradOp, Infer, op
 

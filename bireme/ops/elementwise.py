@@ -6,9 +6,9 @@ Gradients of spread operands are sums over the dimensions they were spread over.
 
 from collections.abc import Callable
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, grad_name
-from bireme.runtime.arrays import Array
 
 from .shapes import elementwise, same_as
 from .table import GradOp, OpSpec, op
@@ -75,13 +75,13 @@ def _grads(
     )
 
 
-@op("elementwise_add", infer=elementwise, grad=GradOp(uses=("X", "Y")), inplace=FIT_X)
+@op("elementwise_add", infer=elementwise, grad=GradOp(uses=("X", "Y")), inplace=FIT_X, out="Out")
 def elementwise_add(xp: Array, X: Array, Y: Array, axis: int, out: Array = None) -> Array:
     x, y = (X, Y) if axis == -1 else fitted(X, Y, axis)
     return applied(xp, xp.add, x, y, out)
 
 
-@op("elementwise_add_grad", inplace={"X@GRAD": "Out@GRAD"})
+@op("elementwise_add_grad", inplace={"X@GRAD": "Out@GRAD"}, out="Y@GRAD")
 def elementwise_add_grad(
     xp: Array, X: Array, Y: Array, dOut: Array, axis: int, need: frozenset[str], out: Array = None
 ) -> Pair:
@@ -98,7 +98,7 @@ def elementwise_sub(xp: Array, X: Array, Y: Array, axis: int, out: Array = None)
     return applied(xp, xp.subtract, x, y, out)
 
 
-@op("elementwise_sub_grad", inplace={"X@GRAD": "Out@GRAD"})
+@op("elementwise_sub_grad", inplace={"X@GRAD": "Out@GRAD"}, out="Y@GRAD")
 def elementwise_sub_grad(
     xp: Array, X: Array, Y: Array, dOut: Array, axis: int, need: frozenset[str], out: Array = None
 ) -> Pair:
@@ -110,7 +110,7 @@ def elementwise_sub_grad(
     return dx, xp.negative(dy, out=oy if oy is not None else None if dy is dOut else dy)
 
 
-@op("elementwise_mul", infer=elementwise, grad=GradOp(uses=("X", "Y")), inplace=FIT_X)
+@op("elementwise_mul", infer=elementwise, grad=GradOp(uses=("X", "Y")), inplace=FIT_X, out="Out")
 def elementwise_mul(xp: Array, X: Array, Y: Array, axis: int, out: Array = None) -> Array:
     x, y = (X, Y) if axis == -1 else fitted(X, Y, axis)
     return applied(xp, xp.multiply, x, y, out)
@@ -124,7 +124,13 @@ def elementwise_mul_grad(
     return _grads(xp, X, Y, axis, need, lambda: dOut * y, lambda: dOut * x)
 
 
-@op("elementwise_div", infer=elementwise, grad=GradOp(uses=("X", "Y", "Out")), inplace=FIT_X)
+@op(
+    "elementwise_div",
+    infer=elementwise,
+    grad=GradOp(uses=("X", "Y", "Out")),
+    inplace=FIT_X,
+    out="Out",
+)
 def elementwise_div(xp: Array, X: Array, Y: Array, axis: int, out: Array = None) -> Array:
     x, y = (X, Y) if axis == -1 else fitted(X, Y, axis)
     if x.dtype.kind in "iu":

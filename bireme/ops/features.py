@@ -4,8 +4,8 @@ matrices, centers.
 
 from itertools import pairwise
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from .table import GradOp, Infer, op
 
@@ -19,13 +19,13 @@ def _cvm_rule(ctx: Infer) -> None:
     ctx.set("Y", (x.shape[0], width), like=x)
 
 
-@op("cvm", infer=_cvm_rule, grad=GradOp(uses=("X", "CVM"), wrt=("X",)))
+@op("cvm", infer=_cvm_rule, grad=GradOp(uses=("X", "CVM"), wrt=("X",)), lod="X")
 def cvm(xp: Array, X: Array, use_cvm: bool) -> Array:
     if not use_cvm:
         return X[:, 2:].copy()
     out = X.copy()
     out[:, 0] = xp.log(X[:, 0] + 1)
-    out[:, 1] = xp.log(X[:, 1] + 1) - out[:, 0]
+    out[:, 1] = xp.log((X[:, 1] + 1).astype("float64")) - out[:, 0]
     return out
 
 

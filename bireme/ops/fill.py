@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from bireme.arrays.namespaces import Array, to_host
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, VarType, grad_name, numpy_name
-from bireme.runtime.arrays import Array, to_host
 
 from .shapes import same_as
 from .table import Infer, OpSpec, no_gradient, op

@@ -1,7 +1,7 @@
 """Activations with parameters or groups: prelu, maxout."""
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from .shapes import same_as
 from .table import GradOp, Infer, op

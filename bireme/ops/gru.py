@@ -4,9 +4,9 @@ Gates stand in the order update, reset, candidate. The weight holds two matrices
 other: [D, 2D] for the gates, [D, D] for the candidate.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 from .packing import (
     NUMBERED,
@@ -54,6 +54,13 @@ def _step(
     return kept, (new + update * (h - new) if origin else h + update * (new - h))
 
 
+class _Inner(NamedTuple):
+    """Gradients of what a step computes on its way to the state, where one flows back."""
+
+    gates: Array = None
+    kept: Array = None
+
+
 def _step_gradient(
     xp: Array,
     gates: Array,
@@ -62,6 +69,7 @@ def _step_gradient(
     acts: tuple[Activation, Activation],
     origin: bool,
     grad: Array,
+    inner: _Inner,
 ) -> tuple[Array, Array]:
     """(gradient of the gates before activation, gradient of the state before the step)."""
     gate, candidate = acts
@@ -72,10 +80,13 @@ def _step_gradient(
     d_update, d_reset, d_new = (out[:, k * width : (k + 1) * width] for k in range(3))
     share, rest = (1 - update, update) if origin else (update, 1 - update)
     toward = h - new if origin else new - h
-    d_new[...] = grad * share * candidate.slope(xp, new)
+    seen = [0, 0, 0] if inner.gates is None else xp.split(inner.gates, 3, axis=1)
+    d_new[...] = (grad * share + seen[2]) * candidate.slope(xp, new)
     d_kept = d_new @ of_candidate.T
-    d_update[...] = grad * toward * gate.slope(xp, update)
-    d_reset[...] = d_kept * h * gate.slope(xp, reset)
+    if inner.kept is not None:
+        d_kept += inner.kept
+    d_update[...] = (grad * toward + seen[0]) * gate.slope(xp, update)
+    d_reset[...] = (d_kept * h + seen[1]) * gate.slope(xp, reset)
     before = grad * rest + d_kept * reset + out[:, : 2 * width] @ of_gates.T
     return out, before
 
@@ -168,7 +179,7 @@ def gru_grad(
         count, part = end - begin, slice(begin, end)
         total = d_h[:count] + flowing[part]
         found = _step_gradient(
-            xp, BatchGate[part], h_before[part], Weight, acts, origin_mode, total
+            xp, BatchGate[part], h_before[part], Weight, acts, origin_mode, total, _Inner()
         )
         grad[part], d_h[:count] = found
     return (
@@ -194,6 +205,7 @@ def _gru_unit_shapes(ctx: Infer) -> None:
         uses=("Input", "HiddenPrev", "Weight", "Bias", "ResetHiddenPrev", "Gate"),
         wrt=("Input", "HiddenPrev", "Weight", "Bias"),
         of=("Hidden",),
+        also=("Gate", "ResetHiddenPrev"),
     ),
     returns="Gate ResetHiddenPrev Hidden",
 )
@@ -223,12 +235,15 @@ def gru_unit_grad(
     ResetHiddenPrev: Array,
     Gate: Array,
     dHidden: Array,
+    dGate: Array,
+    dResetHiddenPrev: Array,
     activation_: int,
     gate_activation: int,
     origin_mode: bool,
 ) -> tuple[Any, ...]:
     acts = activation(NUMBERED[gate_activation]), activation(NUMBERED[activation_])
-    grad, before = _step_gradient(xp, Gate, HiddenPrev, Weight, acts, origin_mode, dHidden)
+    inner = _Inner(dGate, dResetHiddenPrev)
+    grad, before = _step_gradient(xp, Gate, HiddenPrev, Weight, acts, origin_mode, dHidden, inner)
     of_weight = _weight_gradient(xp, grad, HiddenPrev, ResetHiddenPrev, Weight)
     of_bias = None if Bias is None else grad.sum(axis=0).reshape(Bias.shape)
     return grad, before, of_weight, of_bias

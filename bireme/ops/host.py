@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import Lod, LoDTensor
+from bireme.errors import WrongType
 from bireme.ir import Block, Operator, grad_name
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.values import Lod, LoDTensor
 
 from .shapes import same_as
 from .table import Infer, OpSpec, op
@@ -21,7 +21,7 @@ CALLABLES: list[Callable[..., Any]] = []
 def register(function: Callable[..., Any]) -> int:
     """The number by which programs call `function`."""
     if not callable(function):
-        raise InvalidArgument(f"py_func needs a function, got {type(function).__name__}")
+        raise WrongType(f"py_func needs a function, got {type(function).__name__}")
     for number, known in enumerate(CALLABLES):
         if known is function:
             return number
@@ -104,14 +104,10 @@ def _py_gradient(op: Operator, block: Block) -> list[OpSpec]:
 
 
 @op("py_func", infer=_keep_declared, grad=_py_gradient, stateful=True, lod=None)
-def py_func(
-    xp: Array, X: list[Array], X_lod: list[Lod], forward_callable_id: int, need: frozenset[str]
-) -> Any:
+def py_func(xp: Array, X: list[Array], X_lod: list[Lod], forward_callable_id: int) -> Any:
     lods = X_lod or [()] * len(X)
     given = [LoDTensor(to_host(x), lod) for x, lod in zip(X, lods, strict=True)]
     found = CALLABLES[forward_callable_id](*given)
-    if "Out" not in need:
-        return []
     several = found if isinstance(found, list | tuple) else [found]
     return [None if value is None else xp.asarray(_array(value)) for value in several]
 

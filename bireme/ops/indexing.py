@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType, numpy_name
-from bireme.runtime.arrays import Array
 
 from .fill import numbers
 from .table import GradOp, Infer, op
@@ -28,12 +28,18 @@ def _inside(index: Array, size: int, name: str) -> Array:
 def _put(xp: Array, out: Array, rows: Array, values: Array) -> None:
     """out[rows] = values, where the last value for a row counts; a device would take any."""
     if xp is not np:
-        number = xp.arange(len(rows), dtype=xp.int32)
-        last = xp.full(len(out), -1, dtype=xp.int32)
-        xp.maximum.at(last, rows, number)
-        kept = last[rows] == number
+        kept = _is_last(xp, rows, len(out))
         rows, values = rows[kept], values[kept]
     out[rows] = values
+
+
+def _is_last(xp: Array, rows: Array, height: int) -> Array:
+    """Whether each of these rows comes no more after its place."""
+    number = xp.arange(len(rows), dtype=xp.int32)
+    last = xp.full(height, -1, dtype=xp.int32)
+    xp.maximum.at(last, rows, number)
+    kept: Array = last[rows] == number
+    return kept
 
 
 # -- rows --------------------------------------------------------------------------------------
@@ -48,13 +54,10 @@ def gather(xp: Array, X: Array, Index: Array) -> Array:
 
 
 @op("gather_grad")
-def gather_grad(xp: Array, X: Array, Index: Array, dOut: Array, overwrite: bool) -> Array:
-    """Of rows gathered twice, the last gradient counts where `overwrite` is set, as in Fluid."""
+def gather_grad(xp: Array, X: Array, Index: Array, dOut: Array) -> Array:
+    """Gradients of rows gathered twice add up, whatever the attribute `overwrite` says."""
     dx = xp.zeros(X.shape, dtype=dOut.dtype)
-    if overwrite:
-        _put(xp, dx, Index.reshape(-1), dOut)
-    else:
-        xp.add.at(dx, Index.reshape(-1), dOut)
+    xp.add.at(dx, Index.reshape(-1), dOut)
     return dx
 
 
@@ -82,13 +85,20 @@ def scatter(xp: Array, X: Array, Ids: Array, Updates: Array, overwrite: bool) ->
 
 
 @op("scatter_grad")
-def scatter_grad(xp: Array, Ids: Array, Updates: Array, dOut: Array, need: frozenset[str]) -> Pair:
+def scatter_grad(
+    xp: Array, Ids: Array, Updates: Array, dOut: Array, need: frozenset[str], overwrite: bool
+) -> Pair:
+    """What was overwritten, a row or an earlier update of it, has a gradient of zero."""
     ids = Ids.reshape(-1)
-    dx = None
+    dx = du = None
     if "X@GRAD" in need:
         dx = dOut.copy()
         dx[ids] = 0
-    return dx, dOut[ids] if "Updates@GRAD" in need else None
+    if "Updates@GRAD" in need:
+        du = dOut[ids]
+        if overwrite:
+            du[~_is_last(xp, ids, len(dOut))] = 0
+    return dx, du
 
 
 def _select_rule(ctx: Infer) -> None:
@@ -137,19 +147,23 @@ def _gather_nd_rule(ctx: Infer) -> None:
     ctx.set("Out", (*index.shape[:-1], *x.shape[depth:]), like=x)
 
 
-def _coordinates(index: Array) -> tuple[Array, ...]:
-    return tuple(index[..., i] for i in range(index.shape[-1]))
+def _places(xp: Array, x: Array, index: Array) -> tuple[Array, tuple[Array, ...]]:
+    """x and the coordinates that `index` names in it; an index of no coordinates names all of x."""
+    if index.shape[-1] == 0:
+        return x[None], (xp.zeros(index.shape[:-1], dtype=xp.int64),)
+    return x, tuple(index[..., i] for i in range(index.shape[-1]))
 
 
 @op("gather_nd", infer=_gather_nd_rule, grad=GradOp(uses=("X", "Index"), wrt=("X",)), lod=None)
 def gather_nd(xp: Array, X: Array, Index: Array) -> Array:
-    return X[_coordinates(Index)]
+    x, at = _places(xp, X, Index)
+    return x[at]
 
 
 @op("gather_nd_grad")
 def gather_nd_grad(xp: Array, X: Array, Index: Array, dOut: Array) -> Array:
     dx = xp.zeros(X.shape, dtype=dOut.dtype)
-    xp.add.at(dx, _coordinates(Index), dOut)
+    xp.add.at(*_places(xp, dx, Index), dOut)
     return dx
 
 
@@ -173,14 +187,17 @@ def _scatter_nd_rule(ctx: Infer) -> None:
 )
 def scatter_nd_add(xp: Array, X: Array, Index: Array, Updates: Array) -> Array:
     out = X.copy()
-    xp.add.at(out, _coordinates(Index), Updates)
+    xp.add.at(*_places(xp, out, Index), Updates)
     return out
 
 
 @op("scatter_nd_add_grad")
 def scatter_nd_add_grad(xp: Array, Index: Array, dOut: Array, need: frozenset[str]) -> Pair:
     dx = dOut.copy() if "X@GRAD" in need else None
-    return dx, dOut[_coordinates(Index)] if "Updates@GRAD" in need else None
+    if "Updates@GRAD" not in need:
+        return dx, None
+    given, at = _places(xp, dOut, Index)
+    return dx, given[at]
 
 
 # -- one_hot -----------------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 multiplex.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
+
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, Variable, grad_name
-from bireme.runtime.arrays import Array
 
 from .fill import numbers
 from .table import GradOp, Infer, OpSpec, gradient_shapes, op
@@ -54,12 +57,41 @@ def _joined(shape: list[int], x: Variable, axis: int, first: Variable) -> None:
             shape[i] = max(shape[i], n)
 
 
-@op("concat", infer=_concat_rule, grad=GradOp(uses=("X", "AxisTensor"), wrt=("X",)))
+def _sequences(
+    lods: Mapping[str, Any], values: Mapping[str, Any], attrs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Along the rows the sequences of one input follow those of the one before; else the first
+    input's remain.
+    """
+    given = lods["X"]
+    if _chosen(attrs.get("axis", 0), values.get("AxisTensor")) % values["X"].ndim:
+        return {"Out": given[0]}
+    if not all(given):
+        return {}
+    if len({len(lod) for lod in given}) > 1:
+        raise InvalidArgument(
+            f"concat: inputs with {[len(lod) for lod in given]} levels of sequences",
+            hint="give all inputs as many levels, or none",
+        )
+    return {"Out": tuple(_following(levels) for levels in zip(*given, strict=True))}
+
+
+def _following(levels: Sequence[Array]) -> Array:
+    """Offsets of sequences that follow each other."""
+    return np.concatenate([[0], *(np.diff(level) for level in levels)]).cumsum()
+
+
+@op(
+    "concat",
+    infer=_concat_rule,
+    grad=GradOp(uses=("X", "AxisTensor"), wrt=("X",)),
+    lod=_sequences,
+)
 def concat(xp: Array, X: list[Array], AxisTensor: Array, axis: int, out: Array = None) -> Array:
     return xp.concatenate(X, axis=_chosen(axis, AxisTensor), out=out)
 
 
-@op("concat_grad")
+@op("concat_grad", lod=lambda lods, values, attrs: {"X@GRAD": lods["X"]})
 def concat_grad(
     xp: Array, X: list[Array], AxisTensor: Array, dOut: Array, axis: int
 ) -> list[Array]:

@@ -1,9 +1,10 @@
 """Products of matrices and vectors."""
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from . import products
+from .elementwise import pair
 from .shapes import product, same_as
 from .table import GradOp, Infer, op
 
@@ -50,7 +51,7 @@ def mul(
     return flat.reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
 
 
-@op("mul_grad")
+@op("mul_grad", out="X@GRAD Y@GRAD")
 def mul_grad(
     xp: Array,
     X: Array,
@@ -61,8 +62,10 @@ def mul_grad(
     need: frozenset[str],
     out: Array = None,
 ) -> Pair:
-    dx, dy = (None, None) if out is None else out
     x, y = matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims)
+    ox, oy = pair(out)
+    dx = None if ox is None else ox.reshape(x.shape)
+    dy = None if oy is None else oy.reshape(y.shape)
     g = dOut.reshape(x.shape[0], y.shape[1])
     pairs = []
     if "X@GRAD" in need:
@@ -83,14 +86,13 @@ def _matmul_rule(ctx: Infer) -> None:
     x, y = ctx.x("X"), ctx.x("Y")
     xs = list(x.shape) if len(x.shape) > 1 else [1, *x.shape]
     ys = list(y.shape) if len(y.shape) > 1 else [*y.shape, 1]
-    if ctx.attr("transpose_X"):
-        xs[-2:] = xs[:-3:-1] if len(x.shape) > 1 else [xs[0], xs[1]]
-    if ctx.attr("transpose_Y"):
-        ys[-2:] = ys[:-3:-1] if len(y.shape) > 1 else [ys[0], ys[1]]
+    turned = ctx.attr("transpose_X"), ctx.attr("transpose_Y")
+    for sizes, turn in zip((xs, ys), turned, strict=True):
+        sizes[-2:] = sizes[:-3:-1] if turn else sizes[-2:]
     _must_meet(ctx, xs[-1], ys[-2])
     batch = _batch(ctx, xs[:-2], ys[:-2])
-    rows = [xs[-2]] if len(x.shape) > 1 else []
-    columns = [ys[-1]] if len(y.shape) > 1 else []
+    rows = [xs[-2]] if len(x.shape) > 1 or turned[0] else []
+    columns = [ys[-1]] if len(y.shape) > 1 or turned[1] else []
     ctx.set("Out", [*batch, *rows, *columns] or [1], like=x)
 
 
@@ -103,8 +105,13 @@ def _batch(ctx: Infer, xs: list[int], ys: list[int]) -> list[int]:
     return [max(m, n) for m, n in zip(xs, ys, strict=True)]
 
 
-def _operand(a: Array, swap: bool, vector: bool) -> Array:
-    return a.swapaxes(-1, -2) if swap and not vector else a
+def _operands(x: Array, y: Array, turn_x: bool, turn_y: bool) -> Pair:
+    """The factors; a vector that is transposed is a matrix of one column (x) or one row (y)."""
+    if turn_x:
+        x = x[:, None] if x.ndim == 1 else x.swapaxes(-1, -2)
+    if turn_y:
+        y = y[None] if y.ndim == 1 else y.swapaxes(-1, -2)
+    return x, y
 
 
 @op("matmul", infer=_matmul_rule, grad=GradOp(uses=("X", "Y")))
@@ -117,8 +124,8 @@ def matmul(
     alpha: float,
     out: Array = None,
 ) -> Array:
-    x, y = _operand(X, transpose_X, X.ndim == 1), _operand(Y, transpose_Y, Y.ndim == 1)
-    if X.ndim == 1 and Y.ndim == 1:
+    x, y = _operands(X, Y, transpose_X, transpose_Y)
+    if x.ndim == 1 and y.ndim == 1:
         return (xp.dot(x, y) * x.dtype.type(alpha)).reshape(1)
     found = products.matmul(xp, x, y, out)
     if alpha != 1.0:
@@ -126,7 +133,7 @@ def matmul(
     return found
 
 
-@op("matmul_grad")
+@op("matmul_grad", out="X@GRAD Y@GRAD")
 def matmul_grad(
     xp: Array,
     X: Array,
@@ -136,35 +143,37 @@ def matmul_grad(
     transpose_Y: bool,
     alpha: float,
     need: frozenset[str],
+    out: Array = None,
 ) -> Pair:
-    x = X.reshape(1, -1) if X.ndim == 1 else _operand(X, transpose_X, False)
-    y = Y.reshape(-1, 1) if Y.ndim == 1 else _operand(Y, transpose_Y, False)
+    ox, oy = pair(out)
+    x, y = _operands(X, Y, transpose_X, transpose_Y)
     g = dOut if alpha == 1.0 else dOut * dOut.dtype.type(alpha)
-    if Y.ndim == 1:
-        g = g[..., None] if X.ndim > 1 else g
-    if X.ndim == 1:
-        g = g.reshape(1, 1) if Y.ndim == 1 else g[..., None, :]
-    dx = (
-        _back(_product_over(xp, g, y.swapaxes(-1, -2), x.ndim), X, transpose_X)
-        if "X@GRAD" in need
-        else None
-    )
-    dy = (
-        _back(_product_over(xp, x.swapaxes(-1, -2), g, y.ndim), Y, transpose_Y)
-        if "Y@GRAD" in need
-        else None
-    )
+    if y.ndim == 1:
+        g = g[..., None] if x.ndim > 1 else g
+    if x.ndim == 1:
+        g = g.reshape(1, 1) if y.ndim == 1 else g[..., None, :]
+    x = x[None] if x.ndim == 1 else x
+    y = y[:, None] if y.ndim == 1 else y
+    dx = dy = None
+    if "X@GRAD" in need:
+        ox = None if transpose_X or ox is None else ox.reshape(x.shape)
+        dx = _back(_product_over(xp, g, y.swapaxes(-1, -2), x.ndim, ox), X, transpose_X)
+    if "Y@GRAD" in need:
+        oy = None if transpose_Y or oy is None else oy.reshape(y.shape)
+        dy = _back(_product_over(xp, x.swapaxes(-1, -2), g, y.ndim, oy), Y, transpose_Y)
     return dx, dy
 
 
-def _product_over(xp: Array, a: Array, b: Array, ndim: int) -> Array:
+def _product_over(xp: Array, a: Array, b: Array, ndim: int, out: Array) -> Array:
     """The product, summed over the batch dimensions that the operand did not have."""
     if ndim == 2 and a.ndim > 2 and b.ndim > 2:
         rows = a.swapaxes(-1, -2)
-        return products.dot(xp, rows.reshape(-1, rows.shape[-1]).T, b.reshape(-1, b.shape[-1]))
-    found = products.matmul(xp, a, b)
-    extra = found.ndim - ndim
-    return xp.add.reduce(found, axis=tuple(range(extra))) if extra > 0 else found
+        flat = b.reshape(-1, b.shape[-1])
+        return products.dot(xp, rows.reshape(-1, rows.shape[-1]).T, flat, out)
+    extra = max(a.ndim, b.ndim) - ndim
+    if extra <= 0:
+        return products.matmul(xp, a, b, out)
+    return xp.add.reduce(products.matmul(xp, a, b), axis=tuple(range(extra)), out=out)
 
 
 def _back(grad: Array, like: Array, swapped: bool) -> Array:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import LoDTensor, LoDTensorArray, WithLoD
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, VarType, grad_name
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.values import LoDTensor, LoDTensorArray, WithLoD
 
 from .segments import offsets_of, picked, ranges
 from .table import Infer, OpSpec, op

@@ -1,7 +1,7 @@
 """Losses of single numbers: regression, ranking, probabilities."""
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from .activations import sigmoid_of
 from .shapes import Rule
@@ -30,6 +30,11 @@ def _like(first: str, second: str, *outputs: str) -> Rule:
     return rule
 
 
+def _fitted(x: Array, like: Array) -> Array:
+    """x in the shape of `like`: a row fed for a column must not spread over it."""
+    return x if x.shape == like.shape else x.reshape(like.shape)
+
+
 # -- probabilities -----------------------------------------------------------------------------
 @op(
     "sigmoid_cross_entropy_with_logits",
@@ -39,6 +44,7 @@ def _like(first: str, second: str, *outputs: str) -> Rule:
 def sigmoid_cross_entropy_with_logits(
     xp: Array, X: Array, Label: Array, ignore_index: int, normalize: bool
 ) -> Array:
+    Label = _fitted(Label, X)
     loss = xp.maximum(X, 0) - X * Label + xp.log1p(xp.exp(-xp.abs(X)))
     return _counted(xp, loss, Label, ignore_index, normalize)
 
@@ -47,6 +53,7 @@ def sigmoid_cross_entropy_with_logits(
 def sigmoid_cross_entropy_with_logits_grad(
     xp: Array, X: Array, Label: Array, dOut: Array, ignore_index: int, normalize: bool
 ) -> Array:
+    Label = _fitted(Label, X)
     share = (sigmoid_of(xp, X) - Label) * dOut
     return _counted(xp, share, Label, ignore_index, normalize)
 
@@ -66,7 +73,7 @@ def _counted(xp: Array, values: Array, label: Array, ignored: int, normalize: bo
     grad=GradOp(uses=("Predicted", "Labels"), wrt=("Predicted",)),
 )
 def log_loss(xp: Array, Predicted: Array, Labels: Array, epsilon: float) -> Array:
-    small = Predicted.dtype.type(epsilon)
+    small, Labels = Predicted.dtype.type(epsilon), _fitted(Labels, Predicted)
     return -Labels * xp.log(Predicted + small) - (1 - Labels) * xp.log(1 - Predicted + small)
 
 
@@ -74,7 +81,7 @@ def log_loss(xp: Array, Predicted: Array, Labels: Array, epsilon: float) -> Arra
 def log_loss_grad(
     xp: Array, Predicted: Array, Labels: Array, dLoss: Array, epsilon: float
 ) -> Array:
-    small = Predicted.dtype.type(epsilon)
+    small, Labels = Predicted.dtype.type(epsilon), _fitted(Labels, Predicted)
     return dLoss * ((1 - Labels) / (1 - Predicted + small) - Labels / (Predicted + small))
 
 
@@ -112,14 +119,14 @@ def _bce_rule(ctx: Infer) -> None:
 
 @op("bce_loss", infer=_bce_rule, grad=GradOp(uses=("X", "Label"), wrt=("X",)))
 def bce_loss(xp: Array, X: Array, Label: Array) -> Array:
-    limit = X.dtype.type(-100)
+    limit, Label = X.dtype.type(-100), _fitted(Label, X)
     far = xp.maximum(xp.log(1 - X), limit)
     return -Label * xp.maximum(xp.log(X), limit) - (1 - Label) * far
 
 
 @op("bce_loss_grad")
 def bce_loss_grad(xp: Array, X: Array, Label: Array, dOut: Array) -> Array:
-    return dOut * (X - Label) / xp.maximum((1 - X) * X, X.dtype.type(1e-12))
+    return dOut * (X - _fitted(Label, X)) / xp.maximum((1 - X) * X, X.dtype.type(1e-12))
 
 
 def _smoothed_rule(ctx: Infer) -> None:
@@ -157,7 +164,9 @@ def _smooth_rule(ctx: Infer) -> None:
 def smooth_l1_loss(
     xp: Array, X: Array, Y: Array, InsideWeight: Array, OutsideWeight: Array, sigma: float
 ) -> Pair:
-    diff = X - Y if InsideWeight is None else (X - Y) * InsideWeight
+    diff = X - _fitted(Y, X)
+    if InsideWeight is not None:
+        diff *= InsideWeight
     far, square = xp.abs(diff), X.dtype.type(sigma * sigma)
     half = X.dtype.type(0.5)
     loss = xp.where(far < 1 / square, half * square * diff * diff, far - half / square)
@@ -192,7 +201,7 @@ def smooth_l1_loss_grad(
     returns="Out Residual",
 )
 def huber_loss(xp: Array, X: Array, Y: Array, delta: float) -> Pair:
-    residual, limit = Y - X, X.dtype.type(delta)
+    residual, limit = _fitted(Y, X) - X, X.dtype.type(delta)
     half, far = X.dtype.type(0.5), xp.abs(residual)
     loss = xp.where(far <= limit, half * residual * residual, limit * (far - half * limit))
     return loss, residual
@@ -215,14 +224,14 @@ def huber_loss_grad(
 )
 def modified_huber_loss(xp: Array, X: Array, Y: Array) -> Pair:
     """Y is 0 or 1; the margin is X times -1 or 1."""
-    margin = X * (2 * Y - 1)
+    margin = X * (2 * _fitted(Y, X) - 1)
     loss = xp.where(margin < -1, -4 * margin, xp.square(xp.maximum(1 - margin, 0)))
     return loss, margin
 
 
 @op("modified_huber_loss_grad")
 def modified_huber_loss_grad(xp: Array, Y: Array, IntermediateVal: Array, dOut: Array) -> Array:
-    sign = 2 * Y - 1
+    sign = 2 * _fitted(Y, IntermediateVal) - 1
     slope = xp.where(
         IntermediateVal < -1, sign.dtype.type(-4), -2 * xp.maximum(1 - IntermediateVal, 0)
     )
@@ -235,12 +244,12 @@ def modified_huber_loss_grad(xp: Array, Y: Array, IntermediateVal: Array, dOut: 
     grad=GradOp(uses=("Logits", "Labels"), wrt=("Logits",)),
 )
 def hinge_loss(xp: Array, Logits: Array, Labels: Array) -> Array:
-    return xp.maximum(1 - Logits * (2 * Labels - 1), 0)
+    return xp.maximum(1 - Logits * (2 * _fitted(Labels, Logits) - 1), 0)
 
 
 @op("hinge_loss_grad")
 def hinge_loss_grad(xp: Array, Logits: Array, Labels: Array, dLoss: Array) -> Array:
-    sign = 2 * Labels - 1
+    sign = 2 * _fitted(Labels, Logits) - 1
     return -dLoss * sign * (Logits * sign < 1)
 
 
@@ -253,30 +262,40 @@ def _distance_rule(ctx: Infer) -> None:
 @op(
     "squared_l2_distance",
     infer=_distance_rule,
-    grad=GradOp(uses=("sub_result",), wrt=("X", "Y"), of=("Out",)),
+    grad=GradOp(uses=("X", "Y", "sub_result"), wrt=("X", "Y"), of=("Out",)),
     returns="Out sub_result",
 )
 def squared_l2_distance(xp: Array, X: Array, Y: Array) -> Pair:
+    """Y has as many rows as X, or one row that stands for all."""
     difference = X.reshape(len(X), -1) - Y.reshape(len(Y), -1)
     return (difference * difference).sum(1, keepdims=True), difference.reshape(X.shape)
 
 
 @op("squared_l2_distance_grad")
 def squared_l2_distance_grad(
-    xp: Array, sub_result: Array, dOut: Array, need: frozenset[str]
+    xp: Array, Y: Array, sub_result: Array, dOut: Array, need: frozenset[str]
 ) -> Pair:
     slope = 2 * sub_result * dOut.reshape(-1, *(1,) * (sub_result.ndim - 1))
-    return slope if "X@GRAD" in need else None, -slope if "Y@GRAD" in need else None
+    dy = None
+    if "Y@GRAD" in need:
+        dy = -slope if len(Y) == len(slope) else -slope.sum(0, keepdims=True)
+    return slope if "X@GRAD" in need else None, dy
 
 
 # -- ranking -----------------------------------------------------------------------------------
+def _rank_rule(ctx: Infer) -> None:
+    _must_agree(ctx, "Left", "Right")
+    ctx.set("Out", ctx.x("Label").shape, like=ctx.x("Left"))
+
+
 @op(
     "rank_loss",
-    infer=_like("Left", "Right", "Out"),
+    infer=_rank_rule,
     grad=GradOp(uses=("Label", "Left", "Right"), wrt=("Left", "Right")),
 )
 def rank_loss(xp: Array, Label: Array, Left: Array, Right: Array) -> Array:
-    margin = Left - Right
+    """Label and scores may be columns or rows: as many elements, in the shape of the label."""
+    margin = (Left - Right).reshape(Label.shape)
     return xp.maximum(margin, 0) + xp.log1p(xp.exp(-xp.abs(margin))) - Label * margin
 
 
@@ -284,7 +303,7 @@ def rank_loss(xp: Array, Label: Array, Left: Array, Right: Array) -> Array:
 def rank_loss_grad(
     xp: Array, Label: Array, Left: Array, Right: Array, dOut: Array, need: frozenset[str]
 ) -> Pair:
-    slope = dOut * (sigmoid_of(xp, Left - Right) - Label)
+    slope = dOut.reshape(Left.shape) * (sigmoid_of(xp, Left - Right) - Label.reshape(Left.shape))
     return slope if "Left@GRAD" in need else None, -slope if "Right@GRAD" in need else None
 
 
@@ -295,7 +314,7 @@ def rank_loss_grad(
     returns="Out Activated",
 )
 def margin_rank_loss(xp: Array, Label: Array, X1: Array, X2: Array, margin: float) -> Pair:
-    loss = xp.maximum(-Label * (X1 - X2) + X1.dtype.type(margin), 0)
+    loss = xp.maximum(-_fitted(Label, X1) * (X1 - X2) + X1.dtype.type(margin), 0)
     return loss, (loss > 0).astype(X1.dtype)
 
 
@@ -303,7 +322,7 @@ def margin_rank_loss(xp: Array, Label: Array, X1: Array, X2: Array, margin: floa
 def margin_rank_loss_grad(
     xp: Array, Label: Array, Activated: Array, dOut: Array, need: frozenset[str]
 ) -> Pair:
-    slope = dOut * Activated * Label
+    slope = dOut * Activated * _fitted(Label, dOut)
     return -slope if "X1@GRAD" in need else None, slope if "X2@GRAD" in need else None
 
 
@@ -341,7 +360,7 @@ def _margins(xp: Array, x: Array, label: Array) -> Pair:
 def teacher_student_sigmoid_loss(xp: Array, X: Array, Label: Array) -> Array:
     """Labels say click (-1 or below, or from 1 on) and teacher's score (what lies above 0)."""
     plain = xp.maximum(X, 0) + xp.log1p(xp.exp(-xp.abs(X)))
-    click, score, taught = _teacher(xp, Label)
+    click, score, taught = _teacher(xp, _fitted(Label, X))
     return plain - X * click + (plain - X * score) * taught
 
 
@@ -355,7 +374,7 @@ def teacher_student_sigmoid_loss_grad(
     soft_max_lower_bound: float,
 ) -> Array:
     high, low = X.dtype.type(soft_max_up_bound), X.dtype.type(soft_max_lower_bound)
-    click, score, taught = _teacher(xp, Label)
+    click, score, taught = _teacher(xp, _fitted(Label, X))
     guess = sigmoid_of(xp, xp.clip(X, low, high))
     slope = guess - click + (guess - score) * taught
     return dY * slope * ((low < X) & (high > X))

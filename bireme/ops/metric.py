@@ -1,8 +1,8 @@
 """Measures of quality: accuracy, area under the curve, mean overlap."""
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
-from bireme.runtime.arrays import Array
 
 from .fill import numbers
 from .table import GradOp, Infer, no_gradient, op

@@ -6,8 +6,8 @@ All of them share one core: rows with a mean and a variance, written y = (x - me
 
 from typing import Any
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from .planes import per_channel, unplanes
 from .planes import planes as planes_of

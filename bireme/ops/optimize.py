@@ -8,19 +8,19 @@ step (momentum).
 
 from typing import Any
 
-from bireme.runtime.arrays import Array
-from bireme.runtime.random import Key
-from bireme.runtime.values import SelectedRows
+from bireme.arrays.namespaces import Array
+from bireme.arrays.random import Key
+from bireme.arrays.values import SelectedRows
 
 from .shapes import each_as
 from .table import op, selected_rows
-from .tiles import copied, dense, searched, targets, tiles, unique_rows, walk
+from .tiles import copied, targets, tiles, walk
 
 _PARAM = each_as(ParamOut="Param")
 _VELOCITY = each_as(ParamOut="Param", VelocityOut="Velocity")
 
 
-@op("sgd", infer=_PARAM, lod=None, inplace={"ParamOut": "Param"})
+@op("sgd", infer=_PARAM, lod=None, inplace={"ParamOut": "Param"}, flat="")
 def sgd(xp: Any, Param: Array, Grad: Array, LearningRate: Array, out: Any = None) -> Array:
     """p <- p - r g"""
     (new,) = targets(xp, out, Param)
@@ -32,14 +32,13 @@ def sgd(xp: Any, Param: Array, Grad: Array, LearningRate: Array, out: Any = None
     return new
 
 
-@selected_rows("sgd", "Grad")
+@selected_rows("sgd", "Grad", merged=True)
 def sgd_rows(
     xp: Any, Param: Array, Grad: SelectedRows, LearningRate: Array, out: Any = None
 ) -> Array:
     (new,) = copied(xp, out, Param)
-    rows, value = unique_rows(xp, Grad)
-    if len(rows):
-        new[rows] -= value * LearningRate
+    if len(Grad.rows):
+        new[Grad.rows] -= Grad.value * LearningRate
     return new
 
 
@@ -49,6 +48,7 @@ def sgd_rows(
     lod=None,
     returns="ParamOut VelocityOut",
     inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
+    flat="",
 )
 def momentum(
     xp: Any,
@@ -76,7 +76,7 @@ def momentum(
     return new, speed
 
 
-@selected_rows("momentum", "Grad")
+@selected_rows("momentum", "Grad", merged=True)
 def momentum_rows(
     xp: Any,
     Param: Array,
@@ -87,7 +87,7 @@ def momentum_rows(
     use_nesterov: bool,
     out: Any = None,
 ) -> tuple[Array, Array]:
-    whole = dense(xp, searched(xp, Grad), Param)
+    whole = Grad.to_dense()
     return momentum(xp, Param, whole, Velocity, LearningRate, mu, use_nesterov, out)
 
 
@@ -151,7 +151,7 @@ def dpsgd(
     return new
 
 
-@op("proximal_gd", infer=_PARAM, lod=None, inplace={"ParamOut": "Param"})
+@op("proximal_gd", infer=_PARAM, lod=None, inplace={"ParamOut": "Param"}, flat="")
 def proximal_gd(
     xp: Any,
     Param: Array,
@@ -177,6 +177,7 @@ def proximal_gd(
     lod=None,
     returns="ParamOut MomentOut",
     inplace={"ParamOut": "Param", "MomentOut": "Moment"},
+    flat="",
 )
 def proximal_adagrad(
     xp: Any,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from .segments import offsets_of
 

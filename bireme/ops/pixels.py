@@ -4,24 +4,27 @@ spectra.
 
 from typing import Any
 
+from bireme.arrays.namespaces import Array, to_host
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from . import windows
+from .fill import numbers
 from .shapes import product, same_as
 from .table import GradOp, Infer, op
 from .windows import Geometry
 
 
 # -- interpolation -----------------------------------------------------------------------------
-def _interp_shape(ctx: Infer) -> None:
+def interp_shape(ctx: Infer) -> None:
     x = ctx.x()
     spatial = x.shape[1:-1] if ctx.attr("data_layout") == "NHWC" else x.shape[2:]
     scale = ctx.attr("scale")
     sizes = [ctx.attr(n) for n in (("out_d",) if len(spatial) == 3 else ()) + ("out_h", "out_w")]
     if scale > 0:
         sizes = [-1 if n < 0 else int(n * scale) for n in spatial]
-    if ctx.op.inputs.get("SizeTensor") or ctx.op.inputs.get("OutSize"):
+    if ctx.op.inputs.get("Scale"):
+        sizes = [-1] * len(spatial)
+    elif ctx.op.inputs.get("SizeTensor") or ctx.op.inputs.get("OutSize"):
         sizes = [-1 if n <= 0 else n for n in sizes]
     elif any(n == 0 or n < -1 for n in sizes):
         raise InvalidArgument(f"an output of size {sizes}", hint="give out_shape or scale")
@@ -30,11 +33,13 @@ def _interp_shape(ctx: Infer) -> None:
     ctx.set("Out", shape, like=x)
 
 
-def _target(spatial: Any, sizes: Any, scale: float, OutSize: Array, SizeTensor: Any) -> list[int]:
+def target_sizes(
+    spatial: Any, sizes: Any, scale: float, OutSize: Array, SizeTensor: Any
+) -> list[int]:
     if SizeTensor:
-        return [int(t.reshape(-1)[0]) for t in SizeTensor]
+        return [number for t in SizeTensor for number in numbers(t)[:1]]
     if OutSize is not None:
-        return [int(n) for n in OutSize.reshape(-1)]
+        return numbers(OutSize)
     return [int(n * scale) for n in spatial] if scale > 0 else [int(n) for n in sizes]
 
 
@@ -64,12 +69,14 @@ def _weights(
     return matrix.astype(dtype)
 
 
-def _along(xp: Any, x: Array, matrices: list[Array], first: int) -> Array:
-    """Multiply every spatial axis by its matrix."""
+def along(xp: Any, x: Array, matrices: list[Array], first: int) -> Array:
+    """Multiply every spatial axis by its matrix; of whole numbers the fraction is cut off."""
+    kind = x.dtype
+    x = x.astype(matrices[0].dtype, copy=False)
     for i, matrix in enumerate(matrices):
         axis = first + i
         x = xp.moveaxis(xp.tensordot(x, matrix, axes=([axis], [1])), -1, axis)
-    return xp.ascontiguousarray(x)
+    return xp.ascontiguousarray(x.astype(kind, copy=False))
 
 
 def interpolate(
@@ -77,6 +84,7 @@ def interpolate(
     X: Array,
     OutSize: Array,
     SizeTensor: Any,
+    Scale: Array,
     out_d: int,
     out_h: int,
     out_w: int,
@@ -89,10 +97,13 @@ def interpolate(
     first = 1 if data_layout == "NHWC" else 2
     spatial = X.shape[first : first + X.ndim - 2]
     sizes = [out_d, out_h, out_w][-len(spatial) :]
-    target = _target(spatial, sizes, scale, OutSize, SizeTensor)
-    how = (interp_method, align_corners, align_mode, X.dtype)
+    if Scale is not None:
+        scale = float(to_host(Scale).reshape(-1)[0])
+    target = target_sizes(spatial, sizes, scale, OutSize, SizeTensor)
+    kind = X.dtype if X.dtype.kind == "f" else "float32"
+    how = (interp_method, align_corners, align_mode, kind)
     matrices = [_weights(xp, n, m, *how) for n, m in zip(spatial, target, strict=True)]
-    return _along(xp, X, matrices, first)
+    return along(xp, X, matrices, first)
 
 
 def interpolate_grad(
@@ -108,13 +119,13 @@ def interpolate_grad(
     axes = range(first, first + X.ndim - 2)
     how = (interp_method, align_corners, align_mode, X.dtype)
     matrices = [_weights(xp, X.shape[a], dOut.shape[a], *how).T for a in axes]
-    return _along(xp, dOut, matrices, first)
+    return along(xp, dOut, matrices, first)
 
 
 for _name in ("bilinear_interp", "nearest_interp", "trilinear_interp"):
     op(
         _name,
-        infer=_interp_shape,
+        infer=interp_shape,
         grad=GradOp(uses=("X", "OutSize", "SizeTensor", "Scale"), wrt=("X",)),
     )(interpolate)
     op(f"{_name}_grad")(interpolate_grad)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 __all__ = ["Channels", "per_channel", "planes", "unplanes"]
 

@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from bireme.arrays import thread_pool as lanes
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
-from bireme.runtime import lanes
-from bireme.runtime.arrays import Array
 
 from . import windows
 from .table import GradOp, Infer, op

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bireme.runtime import lanes
-from bireme.runtime.arrays import Array
+from bireme.arrays import thread_pool as lanes
+from bireme.arrays.namespaces import Array
 
 __all__ = ["dot", "dots", "matmul"]
 

@@ -8,10 +8,10 @@ have at its place.
 from collections.abc import Sequence
 from typing import Any
 
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.random import Key
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType, numpy_name
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.random import Key
 
 from .table import GradOp, Infer, no_gradient, op
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from bireme.arrays.namespaces import Array
 from bireme.ir import Block, Operator, grad_name
-from bireme.runtime.arrays import Array
 
 from .carried import (
     Ran,

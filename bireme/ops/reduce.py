@@ -4,14 +4,14 @@ tensors.
 
 from collections.abc import Sequence
 
+from bireme.arrays.namespaces import Array
+from bireme.arrays.values import SelectedRows
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, VarType, grad_name
-from bireme.runtime.arrays import Array
-from bireme.runtime.values import SelectedRows
 
 from .shapes import same_as
 from .table import GradOp, Infer, OpSpec, no_gradient, op
-from .tiles import applied, unique_rows
+from .tiles import applied
 
 Dims = tuple[int, ...]
 
@@ -202,17 +202,22 @@ def _sum_gradient(op: Operator, block: Block) -> list[OpSpec]:
     return [OpSpec("scale", {"X": given}, {"Out": [grad_name(n)]}, attrs) for n in op.input("X")]
 
 
-@op("sum", infer=_sum_rule, grad=_sum_gradient, inplace={"Out": "X"})
+@op("sum", infer=_sum_rule, grad=_sum_gradient, inplace={"Out": "X"}, out="Out")
 def add_up(xp: Array, X: list[Array], out: Array = None) -> Array:
     if any(isinstance(x, SelectedRows) for x in X):
         return _sum_of_rows(xp, X)
     if isinstance(X[0], list):
         return _sum_of_arrays(xp, X)
     if len(X) == 1:
-        return X[0].copy()
+        return xp.copy(X[0]) if out is None else _filled(out, X[0])
     out = applied(xp, xp.add, X[0], X[1], out)
     for x in X[2:]:
         out = applied(xp, xp.add, out, x, out)
+    return out
+
+
+def _filled(out: Array, value: Array) -> Array:
+    out[...] = value
     return out
 
 
@@ -227,8 +232,8 @@ def _sum_of_rows(xp: Array, xs: list[Array]) -> Array:
     for x in dense[1:]:
         total += x
     for x in sparse:
-        rows, value = unique_rows(xp, x)
-        total[rows] += value
+        grad = x.merged()
+        total[grad.rows] += grad.value
     return total
 
 

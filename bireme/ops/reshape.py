@@ -7,9 +7,9 @@ leading 0: all that their gradients need. Results may be views of their inputs.
 
 from collections.abc import Sequence
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, grad_name
-from bireme.runtime.arrays import Array
 
 from .fill import given_sizes
 from .shapes import product

@@ -6,13 +6,12 @@ sequences that are still running.
 
 from typing import Any, NamedTuple
 
-from bireme.ir import Block, Operator
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 from .packing import Activation, activation, initial, initial_gradient, packed, previous, unpacked
 from .segments import lod_of
 from .shapes import flat_gradients
-from .table import GradOp, Infer, OpSpec, op
+from .table import GradOp, Infer, op
 
 
 class _Acts(NamedTuple):
@@ -106,23 +105,15 @@ def _lstm_shapes(ctx: Infer) -> None:
     ctx.set("BatchCellPreAct", hidden, x.dtype, lod_level=0)
 
 
-def _lstm_gradient(operator: Operator, block: Block) -> list[OpSpec]:
-    """The original ignores what flows into Cell; where somebody reads Cell, it counts here."""
-    uses = "Input H0 C0 Weight Bias Hidden Cell BatchGate BatchCellPreAct".split()
-    inputs = {s: operator.inputs.get(s) or operator.outputs.get(s, ()) for s in uses}
-    cell = operator.output("Cell")
-    read = any(cell[0] in other.input_arg_names for other in block.ops) if cell else False
-    for slot in ("Hidden", "Cell") if read else ("Hidden",):
-        inputs[slot + "@GRAD"] = tuple(n + "@GRAD" for n in operator.output(slot))
-    wrt = "Input H0 C0 Weight Bias".split()
-    outputs = {s + "@GRAD": [n + "@GRAD" for n in operator.input(s)] for s in wrt}
-    return [OpSpec("lstm_grad", inputs, outputs, operator.attrs)]
-
-
 @op(
     "lstm",
     infer=_lstm_shapes,
-    grad=_lstm_gradient,
+    grad=GradOp(
+        uses=tuple("Input H0 C0 Weight Bias Hidden Cell BatchGate BatchCellPreAct".split()),
+        wrt=("Input", "H0", "C0", "Weight", "Bias"),
+        of=("Hidden",),
+        also=("Cell",),
+    ),
     returns="Hidden Cell BatchGate BatchCellPreAct",
     lod="Input",
 )
@@ -167,43 +158,11 @@ def lstm(
     )
 
 
-_LSTM_SLOTS = {
-    "Input": "",
-    "H0": "?",
-    "C0": "?",
-    "Weight": "",
-    "Bias": "",
-    "Hidden": "",
-    "Cell": "",
-    "BatchGate": "",
-    "BatchCellPreAct": "",
-    "Hidden@GRAD": "",
-    "Cell@GRAD": "?",
-}
-_LSTM_ATTRS = {
-    "use_peepholes": True,
-    "is_reverse": False,
-    "gate_activation": "sigmoid",
-    "cell_activation": "tanh",
-    "candidate_activation": "tanh",
-}
-
-
-def _like_forward(ctx: Infer) -> None:
-    for slot in ctx.op.outputs:
-        origin = ctx.input(slot.removesuffix("@GRAD"))
-        if origin is not None:
-            ctx.set(slot, like=origin, lod_level=0)
-
-
 @op(
     "lstm_grad",
-    infer=_like_forward,
-    ins=_LSTM_SLOTS,
-    outs={"Input@GRAD": "", "H0@GRAD": "", "C0@GRAD": "", "Weight@GRAD": "", "Bias@GRAD": ""},
-    attrs=_LSTM_ATTRS,
-    returns="Input@GRAD H0@GRAD C0@GRAD Weight@GRAD Bias@GRAD",
+    infer=flat_gradients,
     lod=lod_of("Input@GRAD", "Input"),
+    out="Weight@GRAD",
 )
 def lstm_grad(
     xp: Array,
@@ -224,6 +183,7 @@ def lstm_grad(
     gate_activation: str,
     cell_activation: str,
     candidate_activation: str,
+    out: Array = None,
 ) -> tuple[Any, ...]:
     run = packed(xp, Input_lod, "lstm_grad", reverse=is_reverse)
     width = Weight.shape[0]
@@ -231,7 +191,7 @@ def lstm_grad(
     peep = _peepholes(Bias, width, use_peepholes)
     cells = Cell[run.rows]
     c_before = previous(xp, run, cells, initial(xp, C0, run, width, cells))
-    flowing = xp.zeros_like(cells) if dHidden is None else dHidden[run.rows]
+    flowing = dHidden[run.rows]
     into_cell = None if dCell is None else dCell[run.rows]
     grad = xp.empty_like(BatchGate)
     d_h = xp.zeros((len(run.order), width), dtype=cells.dtype)
@@ -248,7 +208,7 @@ def lstm_grad(
         unpacked(xp, grad, run.rows),
         None if H0 is None else initial_gradient(xp, d_h, run.order),
         None if C0 is None else initial_gradient(xp, d_c, run.order),
-        h_before.T @ grad,
+        xp.matmul(h_before.T, grad, out=None if out is None else out[3]),
         _bias_gradient(xp, Bias, grad, cells, c_before),
     )
 
@@ -274,6 +234,7 @@ def _lstmp_shapes(ctx: Infer) -> None:
         ),
         wrt=("Input", "H0", "C0", "Weight", "ProjWeight", "Bias"),
         of=("Projection",),
+        also=("Cell",),
     ),
     returns="Projection Cell BatchGate BatchCellPreAct BatchHidden",
     lod="Input",
@@ -336,6 +297,7 @@ def lstmp_grad(
     BatchCellPreAct: Array,
     BatchHidden: Array,
     dProjection: Array,
+    dCell: Array,
     use_peepholes: bool,
     is_reverse: bool,
     gate_activation: str,
@@ -355,6 +317,7 @@ def lstmp_grad(
     if proj_clip > 0:
         slope = slope * (xp.abs(outs) < proj_clip)
     flowing = dProjection[run.rows]
+    into_cell = None if dCell is None else dCell[run.rows]
     grad, projected = xp.empty_like(BatchGate), xp.empty_like(outs)
     d_r = xp.zeros((len(run.order), narrow), dtype=cells.dtype)
     d_c = xp.zeros((len(run.order), width), dtype=cells.dtype)
@@ -363,7 +326,8 @@ def lstmp_grad(
         projected[part] = (flowing[part] + d_r[:count]) * slope[part]
         d_h = projected[part] @ ProjWeight.T
         step = BatchGate[part], cells[part], BatchCellPreAct[part], c_before[part]
-        found = _lstm_step_gradient(xp, step, acts, peep, cell_clip, d_h, d_c[:count])
+        c = d_c[:count] if into_cell is None else d_c[:count] + into_cell[part]
+        found = _lstm_step_gradient(xp, step, acts, peep, cell_clip, d_h, c)
         grad[part], d_c[:count] = found
         xp.matmul(grad[part], Weight.T, out=d_r[:count])
     r_before = previous(xp, run, outs, initial(xp, H0, run, narrow, cells))

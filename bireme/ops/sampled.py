@@ -6,11 +6,11 @@ Samples are drawn by position, trainer and step, like every random number here.
 
 from typing import Any
 
+from bireme.arrays.namespaces import Array
+from bireme.arrays.random import Key
+from bireme.arrays.values import SelectedRows
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, VarType, grad_name
-from bireme.runtime.arrays import Array
-from bireme.runtime.random import Key
-from bireme.runtime.values import SelectedRows
 
 from .activations import sigmoid_of
 from .table import GradOp, Infer, OpSpec, gradient_shapes, op
@@ -98,7 +98,7 @@ def nce(
     cost = -xp.log(guess[:, :true] / (guess[:, :true] + noise[:, :true])).sum(1, keepdims=True)
     cost -= xp.log(noise[:, true:] / (guess[:, true:] + noise[:, true:])).sum(1, keepdims=True)
     if SampleWeight is not None:
-        cost *= SampleWeight.reshape(-1, 1)
+        cost *= SampleWeight.reshape(-1, 1)[: len(Input)]
     return cost, guess, samples
 
 
@@ -158,7 +158,7 @@ def nce_grad(
     slope[:, :true] = -noise[:, :true] * (1 - guess[:, :true]) / (guess + noise)[:, :true]
     slope *= dCost.reshape(-1, 1)
     if SampleWeight is not None:
-        slope *= SampleWeight.reshape(-1, 1)
+        slope *= SampleWeight.reshape(-1, 1)[: len(Input)]
     dx = xp.einsum("bs,bsd->bd", slope, Weight[samples]) if "Input@GRAD" in need else None
     dw = db = None
     if "Weight@GRAD" in need:

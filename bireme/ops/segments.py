@@ -3,13 +3,13 @@
 This file knows LoDs and arrays, no operators.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 Lod = tuple[Array, ...]
 
@@ -52,14 +52,6 @@ def picked(xp: Array, x: Array, lod: Lod, chosen: Array) -> tuple[Array, Lod]:
         levels.append(from_lengths(lengths))
         chosen = ranges(offsets[:-1][chosen], lengths)
     return x[xp.asarray(chosen)], tuple(levels)
-
-
-def rows_per_sequence(lod: Lod) -> Array:
-    """Offsets of the outermost sequences, counted in rows."""
-    offsets = lod[0]
-    for level in lod[1:]:
-        offsets = level[offsets]
-    return offsets
 
 
 def lod_of(output: str, source: str) -> Callable[..., dict[str, Lod]]:
@@ -125,9 +117,3 @@ def largest(xp: Array, places: Array) -> Array:
 def sequence_lengths(length: Array) -> Array:
     """A Length input as a flat host array."""
     return np.asarray(length).reshape(-1).astype(np.int64)
-
-
-def same_sequences(first: Sequence[int], second: Sequence[int], operator: str) -> None:
-    """Raises InvalidArgument unless both have equally long sequences."""
-    if len(first) != len(second) or not np.array_equal(first, second):
-        raise InvalidArgument(f"{operator} needs inputs with equal sequences")

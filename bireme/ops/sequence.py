@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import WithLoD
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, VarType
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.values import WithLoD
+from bireme.ir.names import grad_name
 
 from .segments import (
     from_lengths,
@@ -239,7 +240,7 @@ def sequence_slice_grad(
 
 def _reverse_gradient(operator: Operator, block: Block) -> list[OpSpec]:
     x, y = operator.input("X"), operator.output("Y")
-    return [OpSpec("sequence_reverse", {"X": [y[0] + "@GRAD"]}, {"Y": [x[0] + "@GRAD"]}, {})]
+    return [OpSpec("sequence_reverse", {"X": [grad_name(y[0])]}, {"Y": [grad_name(x[0])]}, {})]
 
 
 @op("sequence_reverse", infer=same_as("X"), grad=_reverse_gradient)

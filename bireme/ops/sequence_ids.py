@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import WithLoD, is_valid_lod
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.values import WithLoD, is_valid_lod
 
 from .segments import (
     from_lengths,
@@ -127,7 +127,7 @@ def lod_reset(
     if not is_valid_lod(lod, len(X)):
         raise InvalidArgument(
             f"the sequences {[level.tolist() for level in lod]} do not fit {len(X)} rows",
-            hint="offsets start at 0, never fall, and end at the number of rows",
+            hint="offsets start at 0, do not decrease, and end at the number of rows",
         )
     return WithLoD(X, lod)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
+from bireme.arrays.values import WithLoD
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator
-from bireme.runtime.arrays import Array
-from bireme.runtime.values import WithLoD
 
 from .segments import (
     largest,

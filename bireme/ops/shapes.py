@@ -61,20 +61,13 @@ def aligned(x: Sequence[int], y: Sequence[int], axis: int, name: str) -> tuple[i
     for i, n in enumerate(y):
         m = x[at + i]
         if m == n or n == 1 or m == 1 or m == -1 or n == -1:
-            out[at + i] = (
-                max(m, n) if -1 not in (m, n) else (m if n in (1, -1) else n if m == 1 else -1)
-            )
+            out[at + i] = max(m, n) if -1 not in (m, n) else m if n == -1 and m != 1 else -1
             continue
         raise InvalidArgument(
             f"{name}: dimension {at + i} is {m} in {list(x)} but {n} in {list(y)}",
             hint="the sizes must be equal, or one of them 1",
         )
     return tuple(out)
-
-
-def declared_shape(ctx: Infer) -> None:
-    """Out has the shape and dtype that the attributes give."""
-    ctx.set("Out", ctx.attr("shape"), VarType(ctx.attr("dtype")), lod_level=0)
 
 
 def flat_gradients(ctx: Infer) -> None:

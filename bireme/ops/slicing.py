@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from .fill import given_sizes, numbers
 from .table import GradOp, Infer, op

@@ -1,7 +1,7 @@
 """Softmax and the losses over classes that go with it."""
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 from .shapes import same_as
 from .table import GradOp, Infer, op
@@ -30,9 +30,11 @@ def softmax_grad(xp: Array, Out: Array, dOut: Array, axis: int, out: Array = Non
 
 # -- cross entropy -----------------------------------------------------------------------------
 def _classes_rule(ctx: Infer) -> None:
-    x, label = ctx.x("X"), ctx.x("Label")
-    single = (*x.shape[:-1], 1)
-    check_label(ctx, x.shape, label.shape, x.shape if ctx.attr("soft_label") else single)
+    """Labels stand in a last dimension of 1, or lack it; then the loss lacks it, too."""
+    x, label, soft = ctx.x("X"), ctx.x("Label"), ctx.attr("soft_label")
+    flat = not soft and len(label.shape) == len(x.shape) - 1
+    single = x.shape[:-1] if flat else (*x.shape[:-1], 1)
+    check_label(ctx, x.shape, label.shape, x.shape if soft else single)
     ctx.set("Y", single, like=x)
     ctx.set("XShape", (*x.shape, 0), x.dtype)
     ctx.set("MatchX", single, x.dtype)
@@ -98,6 +100,8 @@ def cross_entropy2(
 ) -> tuple[Array, Array, Array]:
     index = classes_of(xp, Label, X.shape[-1], ignore_index)
     match = picked(xp, X, index)
+    if Label.ndim < X.ndim:
+        match = match.reshape(X.shape[:-1])
     loss = xp.maximum(match, X.dtype.type(_LEAST))
     xp.log(loss, out=loss)
     xp.negative(loss, out=loss)
@@ -135,7 +139,7 @@ def cross_entropy_grad(
     if soft_label:
         return -dY * Label / X
     index = classes_of(xp, Label, X.shape[-1], ignore_index)
-    share = -dY / picked(xp, X, index)
+    share = -dY.reshape(*X.shape[:-1], 1) / picked(xp, X, index)
     share[Label.reshape(share.shape) == ignore_index] = 0
     dx = xp.zeros(X.shape, dtype=X.dtype)
     return put(xp, dx, index, share)
@@ -151,15 +155,24 @@ def _softmax_loss_rule(ctx: Infer) -> None:
     ctx.set("Loss", single, like=x)
 
 
+def _kept_dimension(label: Array, x: Array, axis: int) -> Array:
+    """Labels fed without their dimension of 1, with it."""
+    if label.ndim == x.ndim:
+        return label
+    at = axis % x.ndim
+    return label.reshape(*x.shape[:at], 1, *x.shape[at + 1 :])
+
+
 @op(
     "softmax_with_cross_entropy",
     infer=_softmax_loss_rule,
-    grad=GradOp(uses=("Label", "Softmax"), wrt=("Logits",), of=("Loss",)),
+    grad=GradOp(uses=("Label", "Softmax"), wrt=("Logits",), of=("Loss",), also=("Softmax",)),
     returns="Loss Softmax",
 )
 def softmax_with_cross_entropy(
     xp: Array, Logits: Array, Label: Array, soft_label: bool, ignore_index: int, axis: int
 ) -> tuple[Array, Array]:
+    Label = _kept_dimension(Label, Logits, axis)
     logs = Logits - Logits.max(axis=axis, keepdims=True)
     soft = xp.exp(logs)
     total = soft.sum(axis=axis, keepdims=True)
@@ -183,15 +196,32 @@ def softmax_with_cross_entropy_grad(
     Label: Array,
     Softmax: Array,
     dLoss: Array,
+    dSoftmax: Array,
     soft_label: bool,
     ignore_index: int,
     axis: int,
     out: Array = None,
 ) -> Array:
+    through = None if dSoftmax is None else softmax_grad(xp, Softmax, dSoftmax, axis)
+    found = _loss_gradient(xp, Label, Softmax, dLoss, soft_label, ignore_index, axis, out)
+    return found if through is None else xp.add(found, through, out=found)
+
+
+def _loss_gradient(
+    xp: Array,
+    Label: Array,
+    Softmax: Array,
+    dLoss: Array,
+    soft_label: bool,
+    ignore_index: int,
+    axis: int,
+    out: Array,
+) -> Array:
     if soft_label:
         out = xp.subtract(Softmax, Label, out=out)
         out *= dLoss
         return out
+    Label = _kept_dimension(Label, Softmax, axis)
     share = xp.where(Label == ignore_index, dLoss.dtype.type(0), dLoss)
     out = xp.multiply(Softmax, share, out=out)
     if axis in (-1, out.ndim - 1):

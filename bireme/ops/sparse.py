@@ -7,15 +7,15 @@ operators whose result depends on the size of a row's gradient merge first.
 
 from typing import Any
 
+from bireme.arrays.merging import merge_rows
+from bireme.arrays.namespaces import Array
+from bireme.arrays.values import SelectedRows
 from bireme.errors import InvalidArgument
 from bireme.ir import VarType
-from bireme.runtime.arrays import Array
-from bireme.runtime.values import SelectedRows
 
 from . import elementwise, fill, reduce, unary  # noqa: F401  rows that get a sparse form here
 from .shapes import same_as
 from .table import GradOp, Infer, op, selected_rows
-from .tiles import merge_rows, merged, unique_rows
 
 _TABLE = GradOp(uses=("W", "Ids"), wrt=("W",))
 
@@ -72,9 +72,15 @@ def _check(ids: Array, height: int, padding: int) -> None:
         )
 
 
-@op("lookup_table_grad", infer=_table_gradient, lod=None)
+@op("lookup_table_grad", infer=_table_gradient, lod=None, out="W@GRAD")
 def lookup_table_grad(
-    xp: Any, W: Array, Ids: Array, dOut: Array, is_sparse: bool, padding_idx: int
+    xp: Any,
+    W: Array,
+    Ids: Array,
+    dOut: Array,
+    is_sparse: bool,
+    padding_idx: int,
+    out: Array = None,
 ) -> Any:
     """Rows of the gradient as they were read, or the whole table's; padding learns nothing."""
     ids, value = Ids.reshape(-1), dOut.reshape(-1, W.shape[-1])
@@ -83,14 +89,16 @@ def lookup_table_grad(
         ids, value = ids[used], value[used]
     if is_sparse:
         return SelectedRows(ids, value, W.shape[0])
-    whole = xp.zeros_like(W)
+    whole = xp.zeros_like(W) if out is None else out
+    if out is not None:
+        out[...] = 0
     if len(ids):
         rows, total = merge_rows(xp, ids, value)
         whole[rows] = total
     return whole
 
 
-op("lookup_table_v2_grad", infer=_table_gradient, lod=None)(lookup_table_grad)
+op("lookup_table_v2_grad", infer=_table_gradient, lod=None, out="W@GRAD")(lookup_table_grad)
 
 
 # -- between rows and tensors ------------------------------------------------------------------
@@ -100,7 +108,8 @@ def _as_tensor(ctx: Infer) -> None:
 
 @op("merge_selected_rows", infer=same_as("X"), lod=None)
 def merge_selected_rows(xp: Any, X: SelectedRows) -> SelectedRows:
-    return SelectedRows(*unique_rows(xp, X), X.height)
+    grad = X.merged()
+    return assign_rows(xp, X) if grad is X else grad
 
 
 @op("get_tensor_from_selected_rows", infer=_as_tensor, lod=None)
@@ -119,39 +128,36 @@ def scale_rows(
     bias: float,
     bias_after_scale: bool,
 ) -> SelectedRows:
-    value = unary.scale(xp, X.value, ScaleTensor, scale, bias, bias_after_scale)
-    return SelectedRows(X.rows, value, X.height)
+    return X.with_value(unary.scale(xp, X.value, ScaleTensor, scale, bias, bias_after_scale))
 
 
-@selected_rows("clip", "X")
+@selected_rows("clip", "X", merged=True)
 def clip_rows(
     xp: Any, X: SelectedRows, Min: Array, Max: Array, min: float, max: float
 ) -> SelectedRows:
-    grad = merged(xp, X)
-    return SelectedRows(grad.rows, unary.clip(xp, grad.value, Min, Max, min, max), X.height)
+    return X.with_value(unary.clip(xp, X.value, Min, Max, min, max))
 
 
-@selected_rows("clip_by_norm", "X")
+@selected_rows("clip_by_norm", "X", merged=True)
 def clip_by_norm_rows(xp: Any, X: SelectedRows, max_norm: float) -> SelectedRows:
-    grad = merged(xp, X)
-    return SelectedRows(grad.rows, reduce.clip_by_norm(xp, grad.value, max_norm), X.height)
+    return X.with_value(reduce.clip_by_norm(xp, X.value, max_norm))
 
 
 @selected_rows("elementwise_mul", "X")
 def multiply_rows(xp: Any, X: SelectedRows, Y: Array) -> SelectedRows:
     """Every row times one number."""
-    return SelectedRows(X.rows, X.value * _number(Y, "elementwise_mul"), X.height)
+    return X.with_value(X.value * _number(Y, "elementwise_mul"))
 
 
 @selected_rows("elementwise_div", "X")
 def divide_rows(xp: Any, X: SelectedRows, Y: Array) -> SelectedRows:
     """Every row over one number."""
-    return SelectedRows(X.rows, X.value / _number(Y, "elementwise_div"), X.height)
+    return X.with_value(X.value / _number(Y, "elementwise_div"))
 
 
 @selected_rows("assign", "X")
 def assign_rows(xp: Any, X: SelectedRows) -> SelectedRows:
-    return SelectedRows(X.rows.copy(), X.value.copy(), X.height)
+    return X.with_value(X.value.copy())
 
 
 @selected_rows("fill_zeros_like", "X")

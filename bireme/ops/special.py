@@ -5,7 +5,7 @@ double precision.
 import math
 from collections.abc import Sequence
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 _NEAR_TOP = (
     9.60497373987051638749,

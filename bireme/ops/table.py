@@ -17,16 +17,18 @@ one value, or a tuple in the order of `returns`. Kernels know no scopes, no flag
 names.
 """
 
+import functools
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from importlib.resources import files
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from bireme.errors import InvalidArgument
 from bireme.ir import SCHEMAS, Block, Operator, grad_name
+from bireme.ir.names import without_grad
 
 from .infer import Infer as Infer
 from .infer import described
@@ -102,13 +104,15 @@ class GradOp:
 
     `uses` are forward slots, inputs or outputs; `wrt` the input slots that get a gradient (default:
     all that are not optional); `of` defaults to the outputs that are not hidden; `type` to
-    `<forward>_grad`.
+    `<forward>_grad`. The gradients of the outputs `also` are read only where one flows back; the
+    kernel gets None for them elsewhere.
     """
 
     uses: tuple[str, ...] = ()
     wrt: tuple[str, ...] | None = None
     of: tuple[str, ...] | None = None
     type: str | None = None
+    also: tuple[str, ...] = ()
 
     def slots(self, row: "Row") -> tuple[tuple[str, ...], tuple[str, ...]]:
         """`wrt` and `of` with their defaults filled in."""
@@ -124,8 +128,14 @@ class GradOp:
         wrt, of = self.slots(row)
         inputs = {s: op.input(s) if s in row.in_slots else op.output(s) for s in self.uses}
         inputs.update({grad_name(s): [grad_name(n) for n in op.output(s)] for s in of})
+        inputs.update({grad_name(s): [grad_name(n) for n in op.output(s)] for s in self.also})
         outputs = {grad_name(s): [grad_name(n) for n in op.input(s)] for s in wrt}
         return [OpSpec(self.type_of(row), inputs, outputs, op.attrs)]
+
+
+@functools.cache
+def _draws(kernel: Kernel) -> bool:
+    return "key" in inspect.signature(kernel).parameters
 
 
 def no_gradient(op: Operator, block: Block) -> list[OpSpec]:
@@ -148,6 +158,8 @@ class Row:
     grad: GradRule | None = None
     lod: "str | LodRule | None" = ""
     inplace: Mapping[str, str] = field(default_factory=dict)
+    flat: tuple[str, ...] | None = None  # see `op`; None: it looks at a parameter as a whole
+    out: tuple[str, ...] = ()  # outputs that are computed in the buffer offered for them
     effect: str = ""
     control: bool = False
     stateful: bool = False
@@ -162,6 +174,10 @@ class Row:
     @property
     def outputs(self) -> Iterable[str]:
         return self.out_slots
+
+    @property
+    def draws(self) -> bool:
+        return self.kernel is not None and _draws(self.kernel)
 
     @property
     def infer(self) -> Callable[[Operator, Block], None] | None:
@@ -194,6 +210,8 @@ class Row:
             return Parameter(name, _SPECIAL[name], name)
         if name[0] == "d" and grad_name(name[1:]) in self.in_slots:
             return Parameter(name, Role.INPUT, grad_name(name[1:]))
+        if name[:2] == "dd" and grad_name(grad_name(name[2:])) in self.in_slots:
+            return Parameter(name, Role.INPUT, grad_name(grad_name(name[2:])))
         if name.endswith("_lod") and name[:-4] in self.in_slots:
             return Parameter(name, Role.LOD, name[:-4])
         if name.endswith("_lod") and grad_name(name[1:-4]) in self.in_slots:
@@ -208,7 +226,7 @@ class Row:
         """The default of an attribute; gradient rows look at their forward row."""
         if attr in self.defaults or self.forward is None:
             return self.defaults.get(attr)
-        return self.forward.defaults.get(attr)
+        return self.forward.default_of(attr)
 
 
 ROWS: dict[str, Row] = {}
@@ -225,6 +243,8 @@ def op(
     returns: str = "",
     lod: str | LodRule | None = "",
     inplace: Mapping[str, str] | None = None,
+    out: str = "",
+    flat: str | None = None,
     control: bool = False,
     stateful: bool = False,
     compiled: str = "",
@@ -236,7 +256,12 @@ def op(
 
     `returns` lists the output slots in the order of the returned tuple; `lod` says how the outputs
     get their LoD (`""`: from the first input; a slot name; None: they have none; or a function);
-    `inplace` maps an output slot to the input slot whose memory it may take. `ins`, `outs` and
+    `inplace` maps an output slot to the input slot whose memory it may take; `out` lists the output
+    slots that the kernel computes in its parameter `out` when that brings a buffer, as far as its
+    algorithm allows. `flat` says that an update works on parameters that stand end to end as on
+    each by itself, and lists the states that are one number for a whole parameter.
+
+    `ins`, `outs` and
     `attrs` describe operators that `signatures.json` does not have. A `stateful` kernel is never
     folded or skipped; `compiled` names the module of `bireme.ops.compiled` that has a form for the
     host.
@@ -247,21 +272,38 @@ def op(
         row.kernel = kernel
         row.returns = tuple(returns.split()) or _default_returns(row)
         row.lod, row.control, row.stateful = lod, control, stateful
-        row.inplace, row.compiled = inplace or {}, compiled
-        row.parameters(kernel)
+        row.inplace, row.out, row.compiled = inplace or {}, tuple(out.split()), compiled
+        row.flat = None if flat is None else tuple(flat.split())
+        takes = any(p.role is Role.OUT for p in row.parameters(kernel))
+        if (row.out and not takes) or not set(row.out) <= set(row.returns):
+            raise TypeError(f"the kernel of {type!r} takes no buffer for {out}")
         return kernel
 
     return register
 
 
-def selected_rows(type: str, slot: str) -> Callable[[F], F]:
-    """Register the kernel that runs where the variable in `slot` is SELECTED_ROWS."""
+def selected_rows(type: str, slot: str, merged: bool = False) -> Callable[[F], F]:
+    """Register the kernel that runs where the variable in `slot` is SELECTED_ROWS.
+
+    A kernel that needs each row once, in rising order, says `merged` and is given no others.
+    """
 
     def register(kernel: F) -> F:
-        ROWS[type].variants[slot] = kernel
-        return kernel
+        variant = _of_merged(kernel, slot) if merged else kernel
+        ROWS[type].variants[slot] = variant
+        return variant
 
     return register
+
+
+def _of_merged(kernel: F, slot: str) -> F:
+    position = list(inspect.signature(kernel).parameters).index(slot)
+
+    @functools.wraps(kernel)
+    def run(*given: Any) -> Any:
+        return kernel(*given[:position], given[position].merged(), *given[position + 1 :])
+
+    return cast(F, run)
 
 
 def declare(
@@ -309,6 +351,7 @@ def _declare_gradient(row: Row, rule: GradOp) -> None:
     every = {**row.in_slots, **row.out_slots}
     ins = {s: every[s] for s in rule.uses}
     ins.update({grad_name(s): every[s]._replace(name=grad_name(s)) for s in of})
+    ins.update({grad_name(s): Slot(grad_name(s), optional=True) for s in rule.also})
     outs = {grad_name(s): every[s]._replace(name=grad_name(s)) for s in wrt}
     kind = rule.type_of(row)
     if kind not in ROWS:
@@ -319,7 +362,7 @@ def gradient_shapes(ctx: Infer) -> None:
     """A gradient looks like the variable it is a gradient of."""
     for slot, names in ctx.op.outputs.items():
         for i, name in enumerate(names):
-            origin = ctx.block._find_var_recursive(name.partition("@GRAD")[0])
+            origin = ctx.block._find_var_recursive(without_grad(name))
             if origin is not None:
                 ctx.set(slot, like=origin, index=i)
 

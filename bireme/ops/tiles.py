@@ -1,7 +1,6 @@
-"""How kernels walk over large arrays: in pieces that stay in the cache, in lanes; and how selected
-rows become unique.
+"""How kernels walk over large arrays: in pieces that stay in the cache, in lanes.
 
-Both hide what differs between the host and a device from the kernels; neither knows an operator.
+It hides what differs between the host and a device from the kernels, and knows no operator.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bireme.runtime import lanes
-from bireme.runtime.arrays import Array
-from bireme.runtime.values import SelectedRows
+from bireme.arrays import thread_pool as lanes
+from bireme.arrays.namespaces import Array
 
 _LARGE = 1 << 18  # elements: smaller arrays are not worth a thread's waking up
 _CACHED = 1 << 18  # elements of all arrays of a rule that stay in the cache together
@@ -89,82 +87,3 @@ def copied(xp: Any, out: Any, *sources: Array) -> tuple[Array, ...]:
         if buffer is not source:
             buffer[...] = source
     return buffers
-
-
-def merge_rows(xp: Any, rows: Array, value: Array) -> tuple[Array, Array]:
-    """Each row once, in rising order; values of equal rows added, always in the same order."""
-    if xp is not np:
-        return _merge_pairs(xp, rows, value)
-    order = rows.argsort(kind="stable")
-    rows = rows[order]
-    again = (rows[1:] == rows[:-1]).nonzero()[0] + 1
-    if not len(again):
-        return rows, value[order]
-    kept = np.ones(len(rows), dtype=bool)
-    kept[again] = False
-    starts = kept.nonzero()[0]
-    total = value[order[starts]]
-    width = value[0].size  # adding single numbers is several times faster than adding rows
-    place = (np.searchsorted(starts, again) - 1)[:, None] * width + np.arange(width)
-    np.add.at(total.reshape(-1), place.reshape(-1), value[order[again]].reshape(-1))
-    return rows[starts], total
-
-
-def _merge_pairs(xp: Any, rows: Array, value: Array) -> tuple[Array, Array]:
-    """Add neighbours of equal row until none are left: no atomics, so the same bits every time."""
-    order = xp.argsort(rows, kind="stable")
-    rows, value = rows[order], value[order]
-    while True:
-        begins = xp.concatenate((xp.ones(1, dtype=bool), rows[1:] != rows[:-1]))
-        if bool(begins.all()):
-            return rows, value
-        segment = xp.cumsum(begins) - 1
-        odd = (xp.arange(len(rows)) - xp.flatnonzero(begins)[segment]) % 2 == 1
-        even = ~odd
-        kept = value[even]
-        kept[(xp.cumsum(even) - 1)[odd]] += value[odd]
-        rows, value = rows[even], kept
-
-
-def unique_rows(xp: Any, grad: SelectedRows) -> tuple[Array, Array]:
-    """`merge_rows` of selected rows."""
-    if not len(grad.rows):
-        return grad.rows, grad.value
-    return merge_rows(xp, grad.rows, grad.value)
-
-
-def merged(xp: Any, grad: SelectedRows) -> SelectedRows:
-    """Each row once, as Fluid merges: rising where rows repeat, else in the order of the batch."""
-    rows, value = unique_rows(xp, grad)
-    return grad if len(rows) == len(grad.rows) else SelectedRows(rows, value, grad.height)
-
-
-def dense(xp: Any, grad: SelectedRows, like: Array) -> Array:
-    """Selected rows as a whole array; rows that are not selected are zero."""
-    whole = xp.zeros(like.shape, dtype=grad.value.dtype)
-    rows, value = unique_rows(xp, grad)
-    whole[rows] = value.reshape(len(rows), *like.shape[1:])
-    return whole
-
-
-def searched(xp: Any, grad: SelectedRows) -> SelectedRows:
-    """What Fluid's momentum and RMSProp see of a gradient.
-
-    They look every row of the table up in the gradient's rows by bisection. Rows that repeat are
-    merged first, which sorts them; rows that do not stay in the order of the batch, and bisection
-    misses some. Those learn nothing in this step: known, and kept, since every curve recorded
-    with Fluid shows it.
-    """
-    rows = grad.rows
-    unique = xp.unique(rows)
-    if len(unique) < len(rows) or bool((unique == rows).all()):
-        return grad
-    low, high = xp.zeros_like(rows), xp.full_like(rows, len(rows) - 1)
-    found = xp.zeros(len(rows), dtype=bool)
-    while bool((low <= high).any()):
-        middle = xp.clip((low + high) // 2, 0, len(rows) - 1)
-        seen, open_ = rows[middle], (low <= high) & ~found
-        found |= open_ & (seen == rows)
-        low = xp.where(open_ & (seen < rows), middle + 1, low)
-        high = xp.where(open_ & (seen > rows), middle - 1, xp.where(found, low - 1, high))
-    return SelectedRows(rows[found], grad.value[found], grad.height)

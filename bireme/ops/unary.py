@@ -6,8 +6,8 @@ of the array, so float32 stays float32.
 
 from typing import Any
 
+from bireme.arrays.namespaces import Array
 from bireme.ir import Block, Operator, VarType, grad_name
-from bireme.runtime.arrays import Array
 
 from .shapes import same_as
 from .special import erf_of, erf_slope
@@ -207,7 +207,7 @@ def _scaling(op: Operator, attrs: dict[str, Any]) -> OpSpec:
     return OpSpec("scale", inputs, {"Out": [grad_name(n) for n in op.input("X")]}, attrs)
 
 
-@op("scale", infer=SAME, grad=scale_gradient, inplace=FIT)
+@op("scale", infer=SAME, grad=scale_gradient, inplace=FIT, out="Out")
 def scale(
     xp: Array,
     X: Array,
@@ -248,7 +248,7 @@ def _factor(x: Array, tensor: Array, factor: float) -> Array:
     return x.dtype.type(factor) if tensor is None else tensor.reshape(()).astype(x.dtype)
 
 
-@op("clip", infer=SAME, grad=GradOp(uses=("X", "Min", "Max"), wrt=("X",)), inplace=FIT)
+@op("clip", infer=SAME, grad=GradOp(uses=("X", "Min", "Max"), wrt=("X",)), inplace=FIT, out="Out")
 def clip(
     xp: Array, X: Array, Min: Array, Max: Array, min: float, max: float, out: Array = None
 ) -> Array:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bireme.runtime.arrays import Array, block_bytes
+from bireme.arrays.namespaces import Array, block_bytes
 
 from .windows import Geometry
 

@@ -8,8 +8,8 @@ on NumPy and CuPy alike.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
 
 __all__ = [
     "Geometry",

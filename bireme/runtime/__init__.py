@@ -1,1 +1,1 @@
-"""How a program runs: values, scopes, places, compiled plans, the executor."""
+"""The runtime: scopes, compiled plans, the executor."""

@@ -1,6 +1,6 @@
-"""What a block's operators read and write: which are live, and what is used last where.
+"""Data flow of a block: what its operators read and write, liveness and last uses.
 
-This file looks at names and rows only; it knows no arrays and no frames.
+Works on names and rows of the op table only.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ _NOT_RUN = frozenset({"feed", "fetch"})
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One operator with the names it touches, those of its sub-blocks included."""
+    """An operator with the names it reads and writes, including those of its sub-blocks."""
 
     index: int
     op: Operator
@@ -32,7 +32,7 @@ class Access:
 
     @property
     def dynamic(self) -> bool:
-        """Whether it may leave some of its names untouched."""
+        """Whether it may leave some of its outputs unwritten."""
         return self.row.control or bool(self.row.effect)
 
 
@@ -53,7 +53,9 @@ def row_of(op: Operator) -> Row:
 
 
 def accesses(block: Block) -> list[Access]:
-    """The operators of `block` that run, in order; `feed` and `fetch` are the executor's."""
+    """The operators of `block` that run, in order, without `feed` and `fetch`, which the executor
+    handles.
+    """
     return [
         _access(block.program, i, op) for i, op in enumerate(block.ops) if op.type not in _NOT_RUN
     ]
@@ -74,7 +76,9 @@ def _names(names: Iterable[str]) -> list[str]:
 
 
 def _captured(program: Program, idx: int) -> tuple[list[str], list[str]]:
-    """The outer names that block `idx` reads and writes; what it writes in part it also reads."""
+    """The outer names that block `idx` reads and writes; names that it writes only in part are read
+    too.
+    """
     block = program.block(idx)
     local = local_names(block)
     if block.forward_block_idx >= 0:  # a gradient block finds these in the saved step scope
@@ -86,8 +90,9 @@ def _captured(program: Program, idx: int) -> tuple[list[str], list[str]]:
 
 
 def local_names(block: Block) -> set[str]:
-    """The names that belong to this block alone: a persistable one that an outer block declares,
-    too, is the outer block's (a server's schedule repeats in its branches what it sets there).
+    """The names that belong to this block alone. A persistable name that an outer block also
+    declares belongs to the outer block (a server's schedule repeats such declarations in its
+    branches).
     """
     outer = block.parent
     return {
@@ -98,7 +103,7 @@ def local_names(block: Block) -> set[str]:
 
 
 def kept_for_gradient(block: Block) -> tuple[str, ...]:
-    """The local names of `block` that a gradient block reads from its saved steps."""
+    """The local names of `block` that a gradient block reads from saved steps."""
     program = block.program
     kept: dict[str, None] = {}
     for other in program.blocks:
@@ -109,20 +114,28 @@ def kept_for_gradient(block: Block) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def live(found: Sequence[Access], wanted: Iterable[str], lasting: frozenset[str]) -> list[Access]:
-    """The operators that matter for `wanted` names, for `lasting` variables or for the world."""
+def live(
+    found: Sequence[Access],
+    wanted: Iterable[str],
+    lasting: frozenset[str],
+    given: Iterable[str] = (),
+) -> list[Access]:
+    """The operators needed for `wanted` names, for `lasting` variables, or for side effects.
+
+    `given` names are not computed.
+    """
     needed = set(wanted)
     kept: list[Access] = []
     for access in reversed(found):
         acts = access.dynamic or access.row.stateful or not access.writes
         if acts or any(name in needed or name in lasting for name in access.writes):
-            needed.update(access.reads)
+            needed.update(name for name in access.reads if name not in given)
             kept.append(access)
     return kept[::-1]
 
 
 def last_uses(found: Sequence[Access], keep: frozenset[str]) -> list[tuple[str, ...]]:
-    """For each operator the names that nobody needs after it, `keep` excepted."""
+    """For each operator, the names not needed after it, except those in `keep`."""
     seen = set(keep)
     dying: list[tuple[str, ...]] = []
     for access in reversed(found):

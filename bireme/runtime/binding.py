@@ -1,52 +1,48 @@
-"""Binds one operator to its kernel: chooses it, resolves its parameters, places its results.
-
-This file knows rows, variables and layouts; the order of operators and the life of values are the
-compiler's.
+"""Binds one operator to its kernel: selects the kernel, resolves its parameters, places its
+results.
 """
 
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from types import ModuleType
 from typing import Any
 
-from bireme.ir import EMPTY, Block, Operator, OpRole, Variable, VarType
+from bireme.arrays.namespaces import Array
+from bireme.arrays.places import Place
+from bireme.arrays.random import Key
+from bireme.ir import DRAW, EMPTY, Block, Operator, OpRole, Variable, VarType
+from bireme.ir.names import without_recomputed, without_slice
 from bireme.ops.table import Kernel, Parameter, Role, Row
 
 from .analysis import Access
-from .arrays import Array
-from .context import Env, Layout
+from .compiled_forms import form_of
+from .context import BufferOffer, Env, Layout
 from .control import Control
-from .forms import form_of
-from .growth import initially, on_slots
 from .lod import carry
-from .places import Place
-from .random import Key
-from .sends import Room
 from .steps import CONTEXT, Frame, Source, Step
+from .table_kernels import initially, on_slots
 
 __all__ = ["Binding", "kernel_of", "key_of", "parameters_of", "takes_lod"]
-
-_SLICE = re.compile(r"\.block\d+$")
-_RECOMPUTED = re.compile(r"\.subprog_\d+$")
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What all operators of a block are bound with."""
+    """Shared context for binding the operators of a block."""
 
     block: Block
     place: Place
     xp: ModuleType
     layout: Layout
-    held: Mapping[str, int]  # how many holders beside the frame each name's value has
+    held: Mapping[str, int]  # references to each name's value besides the frame's
     children: Mapping[int, Any]  # plans of the sub-blocks by index
-    rooms: Mapping[str, tuple[tuple[int, ...], str]]  # names whose memory a provider may give
+    offered: Mapping[
+        str, tuple[tuple[int, ...], str]
+    ]  # shapes and dtypes of gradients for which effects may have buffers
 
     def step(self, access: Access, dead: tuple[str, ...]) -> Step:
-        """The closure that runs an operator and forgets what is `dead` after it."""
+        """The closure that runs an operator and then clears the `dead` names."""
         kernel = kernel_of(access.row, access.op, self.block)
         kernel = form_of(access.row, kernel, self.place)
         call = _Call(self, access, kernel, frozenset(dead))
@@ -57,9 +53,7 @@ class Binding:
 
 
 def kernel_of(row: Row, op: Operator, block: Block) -> Kernel:
-    """The row's kernel, or its form for selected rows where a variable is of that kind; over
-    tables where rows come into being one by one.
-    """
+    """The row's kernel, or its variant for selected rows or growing tables."""
     assert row.kernel is not None
     if _makes_table(op, row):
         return _table_maker(row, row.kernel, op)
@@ -72,12 +66,12 @@ def kernel_of(row: Row, op: Operator, block: Block) -> Kernel:
 
 
 def _updates(row: Row) -> bool:
-    """Whether an operator is an optimizer's."""
+    """Whether an operator belongs to an optimizer."""
     return "Param" in row.in_slots and "Grad" in row.in_slots
 
 
 def _makes_table(op: Operator, row: Row) -> bool:
-    """Whether an initialiser leaves the number of rows open, or makes every n-th row only."""
+    """Whether an initialiser creates a growing table or every n-th row only."""
     shape = op.attrs.get("shape")
     if "bireme.stride" in op.attrs:
         return True
@@ -102,45 +96,49 @@ def _table_maker(row: Row, kernel: Kernel, op: Operator) -> Kernel:
 
 @functools.cache
 def parameters_of(row: Row, kernel: Kernel) -> list[Parameter]:
-    """How the parameters of a kernel are bound, looked up once per kernel."""
+    """How the parameters of a kernel are bound; cached per kernel."""
     return row.parameters(kernel)
 
 
 def takes_lod(row: Row) -> bool:
-    """Whether a kernel of the row asks for the LoD of an input."""
+    """Whether a kernel of the row takes the LoD of an input."""
     kernels = [row.kernel, *row.variants.values()]
     return any(p.role is Role.LOD for k in kernels if k for p in parameters_of(row, k))
 
 
 def key_of(op: Operator, block: Block) -> tuple[Key, bool]:
-    """The random key of an operator, and whether it also follows the clock.
+    """The random key of an operator, and whether it also depends on the clock.
 
-    Initialisers and operators with a seed of their own repeat; masks and noise differ from step
-    to step.
+    With a seed, the key is the operator's position among the random operators of its program, so
+    that building the same model again gives the same numbers; without a seed it is the variable's
+    name. Initialisers and operators with their own seed repeat; masks and noise differ from step to
+    step.
     """
     names = op.output("Out") or op.output_arg_names
     seed = op.attrs.get("seed") or block.program.random_seed
     shape, begin = op.attrs.get("bireme.shape"), op.attrs.get("bireme.begin", 0)
-    name = _RECOMPUTED.sub("", names[0])
-    if "bireme.stride" in op.attrs:  # rows of a table are asked for by their ids
+    name = without_recomputed(names[0])
+    if "bireme.stride" in op.attrs:  # rows of a table are initialised by id
         begin = 0
     elif shape:
-        name = _SLICE.sub("", name)
+        name = without_slice(name)
         begin *= prod(shape[1:])
+    if seed and DRAW in op.attrs:
+        name = f"draw {op.attrs[DRAW]}"
     var = block._find_var_recursive(names[0])
-    updates = op.role & OpRole.Optimize  # a noisy update draws anew in every step
+    updates = op.role & OpRole.Optimize  # a noisy update differs in every step
     lasting = var is not None and var.persistable and not updates
     fixed = bool(op.attrs.get("seed")) and "fix_seed" not in op.attrs
     return Key(seed, name, begin), not lasting and not fixed
 
 
-def _given(name: str, shape: tuple[int, ...], dtype: str, room: Room | None) -> Array:
-    """Memory that a provider has for a variable; None if it has none now."""
-    return None if room is None else room(name, shape, dtype)
+def _buffer(name: str, shape: tuple[int, ...], dtype: str, offer: BufferOffer | None) -> Array:
+    """The buffer that an effect offers for a variable, or None."""
+    return None if offer is None else offer(name, shape, dtype)
 
 
 class _Call:
-    """One kernel call being written."""
+    """Generates one kernel call."""
 
     def __init__(
         self, binding: Binding, access: Access, kernel: Kernel, dead: frozenset[str]
@@ -163,7 +161,7 @@ class _Call:
         return self.source.step()
 
     def control(self, slots: list[int]) -> Step:
-        """Control kernels write through their context; what they return does not matter."""
+        """Control-flow kernels write through their context; their return value is ignored."""
         self.source.line(self._call())
         self.source.free(slots)
         return self.source.step()
@@ -284,12 +282,14 @@ class _Call:
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
 
     def _offer(self, i: int, slot: str) -> str:
-        """The dying or updated input whose memory output `slot` may take."""
+        """The memory for output `slot`: an effect's buffer, or that of an input that is dying or
+        updated in place.
+        """
         sources = self.op.inputs.get(self.row.inplace.get(slot, ""), ())
         targets = self.op.outputs.get(slot, ())
-        if len(targets) == 1 and targets[0] in self.binding.rooms:
-            given = functools.partial(_given, targets[0], *self.binding.rooms[targets[0]])
-            return f"{self.source.const(given)}({self.source.slot(CONTEXT)}.room)"
+        if len(targets) == 1 and targets[0] in self.binding.offered:
+            buffer = functools.partial(_buffer, targets[0], *self.binding.offered[targets[0]])
+            return f"{self.source.const(buffer)}({self.source.slot(CONTEXT)}.offer)"
         if len(sources) != 1 or len(targets) != 1 or not self._may_share(sources[0], targets[0]):
             return "None"
         index = self.binding.layout.slots[sources[0]]

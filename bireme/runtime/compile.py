@@ -1,7 +1,6 @@
-"""Compiles a block into a plan: kernels bound, slots numbered, constants folded, dead values freed.
+"""Compiles a block into a plan: binds kernels, assigns slots, folds constants, frees dead values.
 
-Everything that can be decided before a run is decided here. What a name means (fed, lasting,
-local, from outside) is decided once per plan; the order of the operators stays the program's.
+All decisions are made here, before a run. The order of the operators stays the program's.
 """
 
 import weakref
@@ -11,20 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import namespace
+from bireme.arrays.places import Place
+from bireme.arrays.random import Clock
 from bireme.ir import Block, Operator, VarType
+from bireme.ir.names import without_grad
 from bireme.ops.table import ROWS
 
 from .analysis import Access, accesses, kept_for_gradient, last_uses, live, local_names
-from .arrays import namespace
 from .binding import Binding, kernel_of, parameters_of, takes_lod
-from .coalesce import coalesced, flat_step
+from .coalescing import coalesced, flat_step
 from .context import Layout, RunContext
-from .places import Place
-from .plan import External, Plan, Unit
-from .random import Clock
+from .plan import External, Plan
 from .scope import Scope
-from .sends import roomy, together
+from .sends import sent_gradients, together
 from .steps import CONTEXT, Frame, Step
+from .units import Unit
 
 __all__ = ["Request", "compile"]
 
@@ -33,10 +34,10 @@ _FOLDED_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a plan is made for; equal requests on one version of a program share a plan.
+    """The parameters of a plan; equal requests for one version of a program share a plan.
 
-    `whole` keeps every value that an enclosing block declares, as a block that runs on its own
-    needs; `prune` runs only what the fetches need.
+    `whole` keeps every value that an enclosing block declares, for blocks run on their own; `prune`
+    runs only what the fetches need.
     """
 
     block: int
@@ -49,18 +50,22 @@ class Request:
 
 
 def compile(block: Block, request: Request) -> Plan:
-    """The plan of a block that runs on a scope."""
+    """Compile a block that runs on a scope."""
     found = accesses(block)
     lod = request.lod or _carries_lod(block)
     lasting = _lasting(block, found, whole=request.whole)
-    chosen = live(found, request.fetches, frozenset() if request.prune else lasting)
+    if request.prune:
+        wanted = [name for name in request.fetches if name not in request.feeds]
+        chosen = live(found, wanted, frozenset(), request.feeds)
+    else:
+        chosen = live(found, request.fetches, lasting)
     chosen = together(coalesced(chosen, block), block)
     keep = frozenset(request.fetches) | lasting
     return _plan(block, request, chosen, keep, lasting, lod=lod)
 
 
 def _sub_plan(block: Block, op: Operator, place: Place, *, lod: bool) -> Plan:
-    """The plan of a block that runs inside another, for a control-flow operator."""
+    """Compile a block that a control-flow operator runs inside another."""
     found = accesses(block)
     local = local_names(block)
     outer = frozenset(n for access in found for n in access.writes if n not in local)
@@ -79,13 +84,13 @@ def _plan(
     lod: bool,
 ) -> Plan:
     layout = _layout(chosen, request, lod)
-    loads = _externals(chosen, request, layout)
+    loads = _externals(chosen, request, layout, lasting)
     stores = [External(n, layout.slots[n], None) for n in _stored(chosen, lasting)]
     children = _children(block, chosen, request.place, lod=lod)
     held = _held(chosen, loads)
     xp = namespace(request.place)
-    rooms = roomy(chosen, block) if xp is np else {}
-    binding = Binding(block, request.place, xp, layout, held, children, rooms)
+    offered = sent_gradients(chosen, block) if xp is np else {}
+    binding = Binding(block, request.place, xp, layout, held, children, offered)
     template: Frame = [None] * (1 + len(layout.slots)) + [()] * layout.lod
     chosen = _fold(chosen, binding, template, keep | {e.name for e in loads})
     brought = [n for access in chosen if access.row.effect for n in access.writes]
@@ -115,7 +120,7 @@ def _carries_lod(block: Block) -> bool:
 
 
 def _lasting(block: Block, found: Sequence[Access], *, whole: bool) -> frozenset[str]:
-    """The names whose values outlive the run."""
+    """Names whose values outlive the run."""
     names = {n for access in found for n in access.writes}
     return frozenset(n for n in names if (whole and n not in block.vars) or _is_lasting(block, n))
 
@@ -134,10 +139,15 @@ def _layout(chosen: Iterable[Access], request: Request, lod: bool) -> Layout:
     return Layout(slots, len(slots) if lod else 0)
 
 
-def _externals(chosen: Iterable[Access], request: Request, layout: Layout) -> list[External]:
-    """The names that are read, or may stay as they were, before anything here surely wrote them."""
+def _externals(
+    chosen: Sequence[Access], request: Request, layout: Layout, lasting: frozenset[str]
+) -> list[External]:
+    """Names that are read, or may stay unchanged, before an operator surely writes them.
+
+    Non-persistent variables written inside control flow are reset in every run.
+    """
     written, outside = set(request.feeds), dict[str, Operator | None]()
-    delivered: set[str] = set()  # perhaps: the scope's value may stand in, but need not exist
+    delivered: set[str] = set()  # optional: the scope's value is used if there is one
     for access in chosen:
         for name in access.reads:
             if name not in written and name not in delivered and outside.get(name) is None:
@@ -152,17 +162,18 @@ def _externals(chosen: Iterable[Access], request: Request, layout: Layout) -> li
     for name in request.fetches:
         if name not in written:
             outside.setdefault(name, None)
-    return [External(n, layout.slots[n], reader) for n, reader in outside.items()]
+    ours = {n for access in chosen if access.row.control for n in access.writes} - lasting
+    return [External(n, layout.slots[n], reader, n in ours) for n, reader in outside.items()]
 
 
 def _stored(chosen: Iterable[Access], lasting: frozenset[str]) -> list[str]:
-    """The lasting names that kernels write; effects write theirs through at once."""
+    """Lasting names that kernels write; effects write to the scope directly."""
     writes = (n for access in chosen if not access.row.effect for n in access.writes)
     return [name for name in dict.fromkeys(writes) if name in lasting]
 
 
 def _held(chosen: Sequence[Access], loads: Sequence[External]) -> dict[str, int]:
-    """Names whose value a cell holds too, until the one operator that updates them."""
+    """Names whose value is also held by a cell, until the one operator that updates them."""
     writers: dict[str, int] = {}
     for access in chosen:
         for name in access.writes:
@@ -171,20 +182,20 @@ def _held(chosen: Sequence[Access], loads: Sequence[External]) -> dict[str, int]
 
 
 def _named_by(op: Operator, block: Block) -> set[str]:
-    """The local names of a sub-block that its operator speaks of, in slots or attributes."""
+    """Local names of a sub-block that its operator mentions in slots or attributes."""
     spoken = {*op.input_arg_names, *op.output_arg_names}
     for value in op.attrs.values():
         if isinstance(value, tuple | list):
             spoken.update(item for item in value if isinstance(item, str))
         elif isinstance(value, str):
             spoken.add(value)
-    return {name for name in block.vars if name in spoken or name.partition("@GRAD")[0] in spoken}
+    return {name for name in block.vars if name in spoken or without_grad(name) in spoken}
 
 
 def _shared(
     block: Block, loads: Sequence[External], given: Iterable[str], template: Frame, layout: Layout
 ) -> set[str]:
-    """The names whose arrays somebody else may hold or change after the run."""
+    """Names whose arrays may be held or modified elsewhere after the run."""
     folded = (n for n, slot in layout.slots.items() if template[slot] is not None)
     lasting = (n for n in layout.slots if _is_lasting(block, n))
     return {*given, *folded, *lasting, *(e.name for e in loads)}
@@ -220,7 +231,7 @@ def _step(binding: Binding, access: Access, dead: tuple[str, ...]) -> Step:
 
 
 def _append_effect(units: list[Unit], access: Access, dead: tuple[int, ...]) -> None:
-    """Add an effect, to the group before it where both have one provider."""
+    """Add an effect, to the preceding group if both have the same provider."""
     last = units[-1] if units else None
     if last is not None and last.step is None and last.provider == access.row.effect:
         units[-1] = replace(last, ops=(*last.ops, access.op), dead=last.dead + dead)
@@ -231,7 +242,9 @@ def _append_effect(units: list[Unit], access: Access, dead: tuple[int, ...]) -> 
 def _fold(
     chosen: list[Access], binding: Binding, template: Frame, keep: frozenset[str]
 ) -> list[Access]:
-    """Compute now what depends on nothing, into the template of all frames; what is left to run."""
+    """Compute constant values now, into the template of all frames; returns the operators left to
+    run.
+    """
     writers: dict[str, int] = {}
     for access in chosen:
         for name in access.writes:
@@ -262,7 +275,7 @@ def _folded(access: Access, binding: Binding, template: Frame) -> bool:
     scratch[CONTEXT] = RunContext(Scope(), Clock(), {})
     try:
         binding.step(access, ())(scratch)
-    except Exception:  # the run will meet the same error and explain it
+    except Exception:  # the run will raise the same error with an explanation
         return False
     values: list[Any] = [scratch[binding.layout.slots[name]] for name in access.writes]
     if any(getattr(value, "nbytes", _FOLDED_BYTES + 1) > _FOLDED_BYTES for value in values):

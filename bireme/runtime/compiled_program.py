@@ -1,37 +1,63 @@
-"""`CompiledProgram` and `ParallelExecutor`: a program with knobs, possibly as several replicas."""
+"""`CompiledProgram`: a program with execution options, possibly data-parallel."""
 
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from bireme.errors import InvalidArgument, UnsupportedError
-from bireme.ir import Program, default_main_program
-from bireme.ir.drawing import draw
-from bireme.rpc.tally import tally
+from bireme.arrays.places import CUDAPlace, Place, cpu_places
+from bireme.arrays.random import Clock
+from bireme.arrays.values import LoDTensor, lengths_to_lod
+from bireme.drawing.program_graph import draw
+from bireme.errors import InvalidArgument, UnsupportedError, WrongType
+from bireme.ir import Program
+from bireme.monitoring.counters import tally
 
-from .feeding import batch_size, fetch_names
-from .places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
-from .random import Clock
+from .effects import Runner
+from .feeding import batch_size, fetch_names, from_loaders
 from .replicas import Replicas
-from .scope import Scope, global_scope
+from .scope import Scope
 from .strategies import BuildStrategy, ExecutionStrategy
-from .values import LoDTensor, lengths_to_lod
 
-if TYPE_CHECKING:
-    from .executor import Executor
+__all__ = ["CompiledProgram"]
 
-__all__ = ["CompiledProgram", "ParallelExecutor"]
+
+class Runs(Runner, Protocol):
+    """The executor's interface for compiled programs."""
+
+    def step(
+        self,
+        program: Program,
+        feed: Mapping[str, Any] | None,
+        fetch_list: Any,
+        scope: Scope,
+        *,
+        return_numpy: bool = True,
+        strategy: BuildStrategy | None = None,
+    ) -> list[Any]:
+        """Run a program once; `strategy` exchanges gradients between trainers."""
+        ...
+
+    def values(
+        self,
+        program: Program,
+        feed: Mapping[str, Any],
+        fetches: Sequence[str],
+        scope: Scope,
+        clock: Clock,
+    ) -> list[Any]:
+        """Run once with a given clock, for callers that run a program as several replicas."""
+        ...
 
 
 class CompiledProgram:
-    """A program prepared for running; `with_data_parallel` makes replicas of it."""
+    """A program prepared for running; `with_data_parallel` replicates it."""
 
     def __init__(self, program_or_graph: Any, build_strategy: BuildStrategy | None = None) -> None:
         if not isinstance(program_or_graph, Program):
-            raise InvalidArgument(
+            raise WrongType(
                 f"CompiledProgram takes a Program, not a {type(program_or_graph).__name__}",
                 hint="CompiledProgram(fluid.default_main_program())",
             )
@@ -50,11 +76,11 @@ class CompiledProgram:
         build_strategy: BuildStrategy | None = None,
         exec_strategy: ExecutionStrategy | None = None,
         share_vars_from: "CompiledProgram | None" = None,
-        places: Sequence[Place] | None = None,
+        places: Sequence[Place] | Place | None = None,
     ) -> "CompiledProgram":
-        """Run as replicas, one per place: by default `CPU_NUM` of them, or the selected devices.
+        """Run one replica per place: by default `CPU_NUM` replicas, or the selected devices.
 
-        A batch is shared out among them; parameters change as they would with the whole batch.
+        Each batch is split among them; parameters change as they would with the whole batch.
 
         Raises:
             InvalidArgument: the loss is not a variable of the program, or there is no place.
@@ -79,14 +105,14 @@ class CompiledProgram:
     # -- running, for the executor ---------------------------------------------------------
     def run(
         self,
-        executor: "Executor",
+        executor: Runs,
         feed: Any,
         fetch_list: Any,
         scope: Scope,
         return_numpy: bool = True,
         return_merged: bool = True,
     ) -> list[Any]:
-        """What `Executor.run` does with this program."""
+        """Implements `Executor.run` for this program."""
         places = self._places or [executor.place]
         _check_devices(places)
         self._draw()
@@ -97,13 +123,13 @@ class CompiledProgram:
         return [[_shown(v, return_numpy=return_numpy) for v in values] for values in results]
 
     def _draw(self) -> None:
-        """Write the program as a picture, once, where the strategy asks for one."""
+        """Draw the program once, if the strategy asks for it."""
         if self._build.debug_graphviz_path and not self._drawn:
             self._drawn = True
             draw(self._program, self._build.debug_graphviz_path)
 
     def _run_once(
-        self, executor: "Executor", count: int, feed: Any, fetch_list: Any, scope: Scope
+        self, executor: Runs, count: int, feed: Any, fetch_list: Any, scope: Scope
     ) -> list[list[Any]]:
         if isinstance(feed, list | tuple) and count == 1 and len(feed) == 1:
             feed = feed[0]
@@ -134,9 +160,10 @@ class CompiledProgram:
             return executor.values(program, given, names, at, clock)
 
         self._step += 1
+        feed = feed or from_loaders(self._program, count)
         began = time.perf_counter()
-        results = self._replicas.run(execute, feed or {}, fetches, scope)
-        tally.step(batch_size(feed or {}), time.perf_counter() - began)
+        results = self._replicas.run(execute, feed, fetches, scope)
+        tally.step(batch_size(feed), time.perf_counter() - began)
         return results
 
 
@@ -151,9 +178,11 @@ def _closer(replicas: Replicas) -> Any:
     return close
 
 
-def _place_list(places: Sequence[Place] | None) -> list[Place]:
+def _place_list(places: Sequence[Place] | Place | None) -> list[Place]:
     if places is None:
         return list(cpu_places())
+    if isinstance(places, Place):
+        return [places]
     if not places:
         raise InvalidArgument("an empty list of places", hint="leave `places` out, or name one")
     return list(places)
@@ -169,7 +198,7 @@ def _check_devices(places: Sequence[Place]) -> None:
 
 
 def _merged(values: list[Any], *, return_numpy: bool) -> Any:
-    """The replicas' values of one fetch, one below the other."""
+    """The replicas' values of one fetch, concatenated."""
     if len(values) == 1:
         return _shown(values[0], return_numpy=return_numpy)
     arrays = [np.asarray(v) for v in values]
@@ -190,53 +219,3 @@ def _lengths(value: Any) -> list[list[int]]:
 
 def _shown(value: Any, *, return_numpy: bool) -> Any:
     return np.asarray(value) if return_numpy and hasattr(value, "__array__") else value
-
-
-class ParallelExecutor:
-    """An executor and a data-parallel program in one, as older scripts use it."""
-
-    def __init__(
-        self,
-        use_cuda: bool,
-        loss_name: str | None = None,
-        main_program: Program | None = None,
-        share_vars_from: "ParallelExecutor | None" = None,
-        exec_strategy: ExecutionStrategy | None = None,
-        build_strategy: BuildStrategy | None = None,
-        num_trainers: int = 1,
-        trainer_id: int = 0,
-        scope: Scope | None = None,
-    ) -> None:
-        from .executor import Executor
-
-        places: list[Place] = list(cuda_places() if use_cuda else cpu_places())
-        self._executor = Executor(places[0] if use_cuda else CPUPlace())
-        self._scope: Scope | None = scope
-        if scope is None and share_vars_from is not None:
-            self._scope = share_vars_from._scope
-        self._places = places
-        self._compiled = CompiledProgram(main_program or default_main_program())
-        self._compiled.with_data_parallel(loss_name, build_strategy, exec_strategy, places=places)
-
-    @property
-    def device_count(self) -> int:
-        return len(self._places)
-
-    def run(
-        self,
-        fetch_list: Any,
-        feed: Any = None,
-        feed_dict: Any = None,
-        return_numpy: bool = True,
-    ) -> list[Any]:
-        """Run once on a batch that is shared out, or on one dict per replica."""
-        scope = self._scope or global_scope()
-        return self._executor.run(
-            self._compiled, feed or feed_dict, fetch_list, scope=scope, return_numpy=return_numpy
-        )
-
-    def drop_local_exe_scopes(self) -> None:
-        """Temporaries never outlive a run here."""
-
-    def close(self) -> None:
-        self._executor.close()

@@ -1,31 +1,26 @@
-"""What a run knows beside its frame, and how effects and control flow reach values by name.
-
-`Env` is what a provider sees of a run: values by name. This file knows scopes and frames, not how
-plans are made.
-"""
+"""Per-run context, and access to values by name for effects and control flow."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from bireme.ir import Block, Operator, Program
+from bireme.arrays.namespaces import Array
+from bireme.arrays.random import Clock
+from bireme.arrays.values import Lod, LoDTensor
 
-from .places import Place
-from .random import Clock
 from .scope import Cell, Scope
-from .sends import Room
 from .steps import CONTEXT, Frame
-from .values import Lod, LoDTensor
 
-if TYPE_CHECKING:
-    from .executor import Executor
+__all__ = ["BufferOffer", "Env", "Layout", "RunContext"]
 
-__all__ = ["EffectContext", "Env", "Layout", "Provider", "RunContext"]
+BufferOffer = Callable[[str, tuple[int, ...], str], Array | None]  # for a name, shape and dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where names live in a frame; `lod` is the distance from a value to its LoD, 0 for no LoD."""
+    """Positions of names in a frame; `lod` is the distance from a value to its LoD, 0 if none is
+    carried.
+    """
 
     slots: Mapping[str, int]
     lod: int
@@ -33,7 +28,7 @@ class Layout:
 
 @dataclass(slots=True)
 class RunContext:
-    """One run: where lasting values are, who runs, for the how manieth time."""
+    """Per-run context: scope, trainer id, step."""
 
     scope: Scope
     clock: Clock
@@ -41,22 +36,11 @@ class RunContext:
     steps: Mapping[Any, Any] = field(default_factory=dict)  # of the sub-blocks' plans
     observe: Any = None
     parent: "Env | None" = None
-    room: Room | None = None  # memory for what a provider sends
-
-
-@dataclass(frozen=True, slots=True)
-class EffectContext:
-    """What a provider learns when its operators are linked."""
-
-    program: Program
-    block: Block
-    place: Place
-    scope: Scope
-    executor: "Executor"
+    offer: BufferOffer | None = None  # buffers offered for gradients that an effect will send
 
 
 class Env:
-    """The values of one run, by name: those of the frame, of enclosing blocks, of the scope."""
+    """The values of one run, by name: from the frame, enclosing blocks, or the scope."""
 
     __slots__ = ("context", "frame", "layout")
 
@@ -70,12 +54,12 @@ class Env:
         return self.context.scope
 
     def get(self, name: str) -> Any:
-        """The value of `name`: a LoDTensor where there is a LoD; None if nothing wrote it."""
+        """The value of `name`, a LoDTensor if it has a LoD; None if it was never written."""
         value, lod = self.pair(name)
         return LoDTensor(value, lod) if lod else value
 
     def set(self, name: str, value: Any) -> None:
-        """Give `name` a value; lasting variables change in the scope at once."""
+        """Set the value of `name`; lasting variables change in the scope immediately."""
         if isinstance(value, LoDTensor):
             self.put(name, value.array, value.offsets)
         else:
@@ -93,7 +77,7 @@ class Env:
         return (None, ()) if cell is None else (cell.value, cell.lod)
 
     def put(self, name: str, value: Any, lod: Lod) -> None:
-        """Give `name` a value and a LoD."""
+        """Set the value and LoD of `name`."""
         layout = self.layout
         slot = layout.slots.get(name)
         if slot is not None:
@@ -108,9 +92,3 @@ class Env:
             cell = self.scope.find_var(name) or self.scope.var(name)
         if cell is not None:
             cell.value, cell.lod = value, lod
-
-
-class Provider(Protocol):
-    """What an effect row names: links a group of operators once; each run calls what it returns."""
-
-    def __call__(self, ops: list[Operator], context: EffectContext) -> Callable[[Env], None]: ...

@@ -1,9 +1,9 @@
-"""The device of an executor: made ready once, current while programs run.
+"""The device of an executor: initialised once, current while programs run.
 
-On a CUDA device everything is queued on the calling thread's current stream of CuPy (the default
-stream, unless the user enters another), so what a user queues before and after a run keeps its
-order. Host arrays go there through CuPy's pinned staging memory. Communication has streams of its
-own, ordered by events: see `bireme.collective.nccl`.
+On a CUDA device all work is queued on CuPy's current stream of the calling thread (the default
+stream unless the user enters another), so it is ordered with the user's own work. Host arrays are
+copied through CuPy's pinned memory. Communication uses separate streams ordered by events, see
+`bireme.collective.nccl`.
 """
 
 import sys
@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from bireme import flags
+from bireme.arrays.namespaces import cupy, to_device
+from bireme.arrays.places import CUDAPlace, Place
+from bireme.arrays.values import LoDTensor, LoDTensorArray, SelectedRows
 from bireme.errors import ConfigError
-
-from .arrays import cupy, to_device
-from .places import CUDAPlace, Place
-from .values import LoDTensor, LoDTensorArray, SelectedRows
 
 __all__ = ["bring_to", "device_of"]
 
@@ -26,7 +25,7 @@ _MEGABYTE = 1 << 20
 
 
 def device_of(place: Place) -> AbstractContextManager[Any]:
-    """What to enter around everything that computes at `place`; may be entered again and again."""
+    """A reentrant context for everything that computes at `place`."""
     if not isinstance(place, CUDAPlace):
         return nullcontext()
     module = cupy()
@@ -37,20 +36,20 @@ def device_of(place: Place) -> AbstractContextManager[Any]:
 
 
 def bring_to(place: Place) -> Callable[[Any], Any] | None:
-    """What moves a value of a scope to where `place` computes; None where nothing is elsewhere."""
+    """A function that moves scope values to `place`; None if no value can be elsewhere."""
     if not isinstance(place, CUDAPlace) and "cupy" not in sys.modules:
         return None
     return lambda value: _brought(value, place)
 
 
 def _brought(value: Any, place: Place) -> Any:
-    """The value itself where it is there already."""
+    """The value itself if it is already there."""
     if isinstance(value, np.ndarray):
         return to_device(value, place) if isinstance(place, CUDAPlace) else value
     if isinstance(value, SelectedRows):
         rows, inner = _brought(value.rows, place), _brought(value.value, place)
         same = rows is value.rows and inner is value.value
-        return value if same else SelectedRows(rows, inner, value.height)
+        return value if same else SelectedRows(rows, inner, value.height, value.ordered)
     if isinstance(value, LoDTensor):
         array = _brought(value.array, place)
         return value if array is value.array else LoDTensor(array, value.offsets)
@@ -64,7 +63,9 @@ def _brought(value: Any, place: Place) -> Any:
 
 
 def _limit_memory(module: Any) -> None:
-    """Hold the pool of the current device to what the flags say; a share of 0 is no pool at all."""
+    """Limit the memory pool of the current device as the flags say; a fraction of 0 disables the
+    pool.
+    """
     pool = module.get_default_memory_pool()
     megabytes = int(flags.get("gpu_memory_limit_mb"))
     fraction = float(flags.get("fraction_of_gpu_memory_to_use"))

@@ -1,33 +1,37 @@
-"""The executor: checks what it is given, finds the plan, runs it, hands out what was asked for.
+"""The executor: checks feeds, finds the plan, runs it, returns the fetches.
 
-A second run of the same version with the same feeds and fetches compiles nothing. How plans are
-made and kept stands in `compile` and `planner`.
+Repeated runs of one version with the same feeds and fetches compile nothing. Plans are compiled in
+`compile` and cached in `planner`.
 """
 
 import atexit
+import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from bireme.errors import FeedError, InvalidArgument, UnsupportedError
+from bireme.arrays import blas
+from bireme.arrays import thread_pool as lanes
+from bireme.arrays.malloc import keep_memory
+from bireme.arrays.places import CUDAPlace, Place, check_place, default_place
+from bireme.arrays.random import Clock
+from bireme.ending import at_exit, cause, in_order
+from bireme.errors import FeedError, UnsupportedError, WrongType, as_builtin
 from bireme.ir import Program, default_main_program
-from bireme.rpc.admin import opened
-from bireme.rpc.memory import keep_memory
-from bireme.rpc.tally import tally
+from bireme.monitoring.admin import opened
+from bireme.monitoring.counters import tally
 
-from . import lanes
 from .compile import Request, compile
 from .compiled_program import CompiledProgram
 from .context import RunContext
 from .device import device_of
-from .feeding import batch_size, fetch_names
+from .feeding import batch_size, fetch_names, from_loaders
 from .fetching import fetched
 from .observe import observer
-from .places import CUDAPlace, Place, check_place, default_place
 from .plan import Plan
 from .planner import Planner, Version
-from .random import Clock
 from .scope import Scope, global_scope
 from .steps import Frame
 from .strategies import BuildStrategy
@@ -37,7 +41,9 @@ __all__ = ["Executor"]
 
 
 class Executor:
-    """Runs programs on one place. `close()` tells every peer that this process is done."""
+    """Runs programs on one place. `close()` tells servers and other ranks that this process is
+    done.
+    """
 
     def __init__(self, place: Place | None = None) -> None:
         self.place: Place = check_place(default_place() if place is None else place)
@@ -45,18 +51,20 @@ class Executor:
         self.closers: list[Callable[[BaseException | None], None]] = []
         self._device = device_of(self.place)
         self._planner = Planner(self)
+        self._threads: AbstractContextManager[None] = _AS_IT_IS
         if not isinstance(self.place, CUDAPlace):
             keep_memory()
             lanes.settle()
+            self._threads = blas.SINGLE
         self._closed = False
         _open.add(self)
 
     @property
     def compiled(self) -> int:
-        """How many plans were compiled so far."""
+        """The number of plans compiled so far."""
         return self._planner.compiled
 
-    # -- doors -----------------------------------------------------------------------------
+    # -- what users call -------------------------------------------------------------------
     def run(
         self,
         program: Any = None,
@@ -74,7 +82,8 @@ class Executor:
 
         Args:
             program: a Program or CompiledProgram; by default the default main program.
-            feed: values by name: arrays, lists, numbers, LoDTensors, or (array, lengths) pairs.
+            feed: values by name: arrays, lists, numbers, LoDTensors, or (array, lengths) pairs; or
+                a list of one such dict for every replica.
             fetch_list: variables or names.
             scope: where lasting variables live; by default the global scope.
             return_numpy: arrays, or else LoDTensors.
@@ -89,9 +98,11 @@ class Executor:
         """
         self._check_open()
         scope = scope or global_scope()
-        program = program or default_main_program()
+        program = _carried(program or default_main_program())
         if isinstance(program, CompiledProgram):
             return program.run(self, feed, fetch_list, scope, return_numpy, return_merged)
+        if isinstance(feed, list | tuple) and len(feed) == 1:
+            (feed,) = feed
         _check_kinds(program, feed)
         return self.step(
             program, feed, fetch_list, scope, return_numpy=return_numpy, prune=use_prune
@@ -108,12 +119,12 @@ class Executor:
         prune: bool = False,
         strategy: BuildStrategy | None = None,
     ) -> list[Any]:
-        """Run a program once; `strategy` says how gradients travel between trainers."""
+        """Run a program once; `strategy` exchanges gradients between trainers."""
         self._check_open()
         version = self._planner.version(program, strategy)
         names = fetch_names(version.block(program), fetch_list)
         clock = Clock(version.clock.trainer, version.clock.step)
-        feed = feed or _from_loaders(program)
+        feed = feed or from_loaders(program)[0]
         began = time.perf_counter()
         plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
         version.clock.step += 1
@@ -133,9 +144,9 @@ class Executor:
         print_period: int = 100,
         fetch_handler: FetchHandler | None = None,
     ) -> None:
-        """Run `program` once for every batch of `dataset`; see `training.over_dataset`.
+        """Run `program` once per batch of `dataset`; see `training.over_dataset`.
 
-        `thread` is how many files are parsed at the same time (0: what the dataset says).
+        `thread` is the number of files parsed in parallel (0: the dataset's own setting).
         """
         over_dataset(
             self,
@@ -152,10 +163,10 @@ class Executor:
     infer_from_dataset = train_from_dataset
 
     def prepare(self, program: Program, block_idx: int, scope: Scope) -> Callable[[], None]:
-        """A block compiled for a scope: each call runs it, with all values in that scope.
+        """Compile a block for a scope: each call runs it, with all values in that scope.
 
-        Arrays that somebody else holds are replaced, not written, so a snapshot of the scope's
-        arrays stays what it was.
+        Arrays referenced elsewhere are replaced, not overwritten, so a snapshot of the scope's
+        arrays stays valid.
         """
         self._check_open()
         request = Request(block_idx, (), (), self.place, whole=True)
@@ -163,8 +174,8 @@ class Executor:
             bound = self._planner.bind(compile(program.block(block_idx), request), scope)
         clock = Clock(trainer=program._trainer_id)
 
-        def run(program: Program = program) -> None:  # the plan does not keep it alive
-            with self._device:
+        def run(program: Program = program) -> None:  # the plan does not keep the program alive
+            with self._device, self._threads:
                 bound.run(RunContext(scope, clock, bound.cells, bound.inner, observer()), ())
             clock.step += 1
 
@@ -178,22 +189,32 @@ class Executor:
         scope: Scope,
         clock: Clock,
     ) -> list[Any]:
-        """Run once as of a clock, for callers that run one program as several replicas."""
+        """Run once with a given clock, for callers that run a program as several replicas."""
         self._check_open()
         version = self._planner.version(program)
         plan, frame = self._run(version, program, feed, tuple(fetches), scope, clock)
         return fetched(plan, frame, return_numpy=False)
 
     def close(self) -> None:
-        """Tell the peers that this process is done; a second call does nothing."""
-        self._leave(None)
+        """Tell servers and other ranks that this process is done; further calls do nothing.
 
-    def _leave(self, error: BaseException | None) -> None:
-        """Run what was registered in `closers`, last first, with the error that ends the work."""
+        While an error is being handled (for example in `finally:`) they are told when the process
+        ends, because only then is it known whether that error ended it.
+        """
         if self._closed:
             return
+        self._shut()
+        if in_order(sys.exception()):
+            self._leave(None)
+        else:
+            at_exit(self._leave)
+
+    def _shut(self) -> None:
         self._closed = True
         self._planner.clear()
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Call the registered `closers`, last first, with the error that ends the work."""
         while self.closers:
             self.closers.pop()(error)
 
@@ -201,8 +222,8 @@ class Executor:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        orderly = isinstance(error, SystemExit) and not error.code
-        self._leave(None if orderly else error)
+        self._shut()
+        self._leave(None if in_order(error) else error)
 
     # -- running ---------------------------------------------------------------------------
     def _run(
@@ -227,9 +248,10 @@ class Executor:
                 if lod:
                     feeds.append((slot + lod, structure))
             context = RunContext(
-                scope, clock, bound.cells, bound.inner, observer(), room=bound.room
+                scope, clock, bound.cells, bound.inner, observer(), offer=bound.offer
             )
-            return entry.plan, bound.run(context, feeds)
+            with self._threads if entry.plan.units else _AS_IT_IS:
+                return entry.plan, bound.run(context, feeds)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -238,27 +260,29 @@ class Executor:
             )
 
 
+def _carried(program: Any) -> Any:
+    """The CompiledProgram attached to a program as `_graph`; clones have none."""
+    graph = getattr(program, "_graph", None)
+    return graph if isinstance(graph, CompiledProgram) and graph.program is program else program
+
+
 def _check_kinds(program: Any, feed: Any) -> None:
     if not isinstance(program, Program):
-        raise InvalidArgument(
+        raise WrongType(
             f"cannot run a {type(program).__name__}", hint="run a Program or a CompiledProgram"
         )
     if feed is not None and not isinstance(feed, Mapping):
-        raise FeedError(f"feed is a {type(feed).__name__}", hint="feed a dict: {'x': array}")
+        raise as_builtin(TypeError, FeedError)(
+            f"feed is a {type(feed).__name__}",
+            hint="feed a dict: {'x': array}; CompiledProgram.with_data_parallel takes a list",
+        )
 
 
-def _from_loaders(program: Program) -> dict[str, Any]:
-    """The next feed of the started loaders of a program (see `bireme.reader.dataloader`)."""
-    feed: dict[str, Any] = {}
-    for loader in program.__dict__.get("_loaders", ()):
-        feed.update(loader.next())
-    return feed
-
-
+_AS_IT_IS = nullcontext()
 _open: "weakref.WeakSet[Executor]" = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
     for executor in list(_open):
-        executor.close()
+        executor._leave(cause())

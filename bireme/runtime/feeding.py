@@ -1,7 +1,4 @@
-"""What users hand in and ask for: feeds checked and converted, fetch names resolved.
-
-One clear message for each mistake: where, what, what to do. This file runs nothing.
-"""
+"""Checks and converts feeds, and resolves the names of fetches."""
 
 import difflib
 import warnings
@@ -10,20 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bireme.errors import FeedError
-from bireme.ir import Block, Operator, Variable, VarType
+from bireme.arrays.namespaces import Array, to_device
+from bireme.arrays.places import Place
+from bireme.arrays.values import Lod, LoDTensor, is_valid_lod, lengths_to_lod
+from bireme.errors import FeedError, as_builtin
+from bireme.ir import Block, Operator, Program, Variable, VarType
 
-from .arrays import Array, to_device
-from .places import Place
-from .values import Lod, LoDTensor, is_valid_lod, lengths_to_lod
-
-__all__ = ["Feeder", "batch_size", "feeder", "fetch_names", "known_feeds"]
+__all__ = ["Feeder", "batch_size", "feeder", "fetch_names", "from_loaders", "known_feeds"]
 
 Feeder = Callable[[Any], tuple[Array, Lod]]
 
 
 def batch_size(feed: Any) -> int:
-    """How many samples a feed holds: the length of its first value, or its number of sequences."""
+    """The number of samples of a feed: the length or number of sequences of its first value."""
     if isinstance(feed, list | tuple):
         return sum(map(batch_size, feed))
     value = next(iter(feed.values()), ())
@@ -35,7 +31,7 @@ def batch_size(feed: Any) -> int:
 
 
 def known_feeds(block: Block, feed: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fed names that the program has; others are left out with a warning, as in Fluid."""
+    """The fed names that the program has; others are ignored with a warning, as in Fluid."""
     known = tuple(name for name in feed if name in block.vars)
     if len(known) < len(feed):
         for name in feed:
@@ -48,6 +44,20 @@ def known_feeds(block: Block, feed: Mapping[str, Any]) -> tuple[str, ...]:
 def _nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def from_loaders(program: Program, count: int = 1) -> list[dict[str, Any]]:
+    """The next feeds of the program's started loaders (see `bireme.reader.dataloader`), up to
+    `count`; one empty feed if there is no loader.
+    """
+    taken = [loader.take(count) for loader in program.__dict__.get("_loaders", ())]
+    if not taken:
+        return [{}]
+    feeds: list[dict[str, Any]] = [{} for _ in range(min(map(len, taken)))]
+    for column in taken:
+        for feed, given in zip(feeds, column, strict=False):
+            feed.update(given)
+    return feeds
 
 
 def fetch_names(block: Block, fetch_list: Any) -> tuple[str, ...]:
@@ -70,44 +80,50 @@ def fetch_names(block: Block, fetch_list: Any) -> tuple[str, ...]:
 
 
 def _is_update(item: Any) -> bool:
-    """Whether the item is what `minimize` returned: it names operators, not a value."""
+    """Whether the item is the result of `minimize`, which holds operators and no value."""
     return isinstance(item, Operator | tuple | list)
 
 
 def _fetch_name(item: Any) -> str:
     name = getattr(item, "name", item)
     if not isinstance(name, str):
-        raise FeedError(
+        raise as_builtin(TypeError, FeedError)(
             f"cannot fetch a {type(item).__name__}", hint="a fetch list holds variables or names"
         )
     return name
 
 
 class _Target(NamedTuple):
-    """What a check knows of its variable; it must not keep the program alive."""
+    """The checked properties of a variable, without a reference to the program."""
 
     name: str
     numpy_dtype: str
     shape: tuple[int, ...]
+    strict: bool
 
 
 def feeder(var: Variable, place: Place) -> Feeder:
-    """What checks and converts the values fed to one variable."""
+    """A function that checks and converts the values fed to one variable.
+
+    For `fluid.data` the declared shape and dtype are required. For `layers.data` they are a hint:
+    another shape is accepted, and another dtype is converted with a warning if only precision is
+    lost.
+    """
     if not _is_dense(var):
         return lambda value: (value, ())
     shape = var.shape if var.is_data else None
-    target = _Target(var.name, var.numpy_dtype, var.shape)
+    target = _Target(var.name, var.numpy_dtype, var.shape, not var.is_data or var.need_check_feed)
     dtype = np.dtype(var.numpy_dtype) if var.dtype is not None else None
     dims = [(i, n) for i, n in enumerate(shape or ()) if n >= 0]
 
     def feed(value: Any) -> tuple[Array, Lod]:
         array, lod = (value, ()) if isinstance(value, np.ndarray) else _taken_apart(target, value)
         if dtype is not None and array.dtype != dtype:
-            raise _wrong_dtype(target, array)
+            array = _converted(target, array, dtype)
         if shape is not None:
             actual = array.shape
             if len(actual) != len(shape) or any(actual[i] != n for i, n in dims):
-                raise _wrong_shape(target, array)
+                _check_shape(target, array)
         if lod and not is_valid_lod(lod, len(array)):
             raise FeedError(
                 f"the LoD {[level.tolist() for level in lod]} of '{target.name}' does not fit its "
@@ -124,7 +140,7 @@ def _is_dense(var: Variable) -> bool:
 
 
 def _taken_apart(var: _Target, value: Any) -> tuple[Array, Lod]:
-    """Array and LoD of anything that may be fed beside a NumPy array."""
+    """Array and LoD of a feed that is not a NumPy array."""
     if isinstance(value, LoDTensor):
         return value.array, value.offsets
     if hasattr(value, "__cuda_array_interface__"):
@@ -137,7 +153,7 @@ def _taken_apart(var: _Target, value: Any) -> tuple[Array, Lod]:
 
 
 def _from_python(var: _Target, value: Any) -> Array:
-    """Numbers and nested lists, in the variable's own dtype; one number is one element."""
+    """Numbers and nested lists, converted to the variable's dtype; a number becomes one element."""
     dtype = np.dtype(var.numpy_dtype)
     try:
         array = np.asarray([value] if np.isscalar(value) else value)
@@ -161,17 +177,27 @@ def _expected(var: _Target) -> str:
     return f"variable {var.name}: {var.numpy_dtype}{list(var.shape)}"
 
 
-def _wrong_dtype(var: _Target, array: Array) -> FeedError:
-    return FeedError(
-        f"'{var.name}' is fed with {array.dtype}, expected {var.numpy_dtype}",
-        where=_expected(var),
-        hint=f"feed array.astype('{var.numpy_dtype}')",
-    )
+def _converted(var: _Target, array: Array, dtype: Any) -> Array:
+    problem = f"'{var.name}' is fed with {array.dtype}, expected {var.numpy_dtype}"
+    hint = f"feed array.astype('{var.numpy_dtype}')"
+    number = dtype.kind == "f" and array.dtype.kind in "biu"
+    if var.strict or not (np.can_cast(array.dtype, dtype, "same_kind") or number):
+        raise FeedError(problem, where=_expected(var), hint=hint)
+    warnings.warn(f"{problem}; it is converted: {hint}", stacklevel=7)
+    return array.astype(dtype)
 
 
-def _wrong_shape(var: _Target, array: Array) -> FeedError:
-    return FeedError(
-        f"'{var.name}' is fed with shape {list(array.shape)}, expected {list(var.shape)}",
-        where=_expected(var),
-        hint="-1 takes any size; reshape the array, or declare the variable with another shape",
+def _check_shape(var: _Target, array: Array) -> None:
+    """Reject a shape, or warn about it: a row is always accepted for a column of ones."""
+    problem = f"'{var.name}' is fed with shape {list(array.shape)}, expected {list(var.shape)}"
+    row = array.ndim == 1 and len(var.shape) == 2 and var.shape[1] == 1
+    if var.strict and not (row and var.shape[0] in (-1, len(array))):
+        raise FeedError(
+            problem,
+            where=_expected(var),
+            hint="-1 takes any size; reshape the array, or declare the variable with another shape",
+        )
+    warnings.warn(
+        f"{problem}: operators take it as it is; reshape the array to what is declared",
+        stacklevel=7,
     )

@@ -1,26 +1,27 @@
-"""What a run hands out: values that no later run can change, as arrays or LoD tensors."""
+"""Fetched values, as arrays or LoD tensors that later runs do not change."""
 
 from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import to_host
+from bireme.arrays.values import LoDTensor, LoDTensorArray
 from bireme.errors import FeedError
 
-from .arrays import to_host
 from .plan import Plan
+from .scope import Scope, global_scope
 from .steps import Frame
-from .values import LoDTensor
 
-__all__ = ["Single", "fetched"]
+__all__ = ["Single", "as_numpy", "fetch_var", "fetched"]
 
 
 class Single(np.ndarray):
-    """A fetched array of one element: a number too, as in the NumPy that Fluid's scripts knew.
+    """A fetched array of one element, which also converts to a number as in older NumPy.
 
     `float(loss)` for an array of shape [1] is an error since NumPy 2.4.
     """
 
-    __array_priority__ = -1.0  # with any other array it is an array
+    __array_priority__ = -1.0  # combined with any other array it is a plain array
 
     def __float__(self) -> float:
         return float(self.item())
@@ -30,6 +31,33 @@ class Single(np.ndarray):
 
     def __repr__(self) -> str:
         return repr(self.view(np.ndarray))
+
+
+def as_numpy(tensor: Any) -> Any:
+    """The array of a LoDTensor, or of each in a list.
+
+    Raises:
+        FeedError: a tensor has a LoD, which an array cannot carry.
+    """
+    if isinstance(tensor, list | tuple):
+        return [as_numpy(each) for each in tensor]
+    if isinstance(tensor, LoDTensor) and tensor.offsets:
+        raise _structured()
+    return np.asarray(tensor)
+
+
+def fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
+    """The value of a variable in a scope (the current one if none is given).
+
+    Raises:
+        FeedError: there is no such variable, or it has a LoD that an array cannot carry.
+    """
+    cell = (scope or global_scope()).find_var(name)
+    if cell is None or cell.value is None:
+        raise FeedError(
+            f"the scope has no value of {name!r}", hint="run the program that computes it"
+        )
+    return as_numpy(cell.get_tensor()) if return_numpy else cell.get_tensor()
 
 
 def fetched(plan: Plan, frame: Frame, *, return_numpy: bool) -> list[Any]:
@@ -49,6 +77,8 @@ def fetched(plan: Plan, frame: Frame, *, return_numpy: bool) -> list[Any]:
 
 
 def _result(value: Any, lod: Any, shared: bool, *, return_numpy: bool) -> Any:
+    if isinstance(value, LoDTensorArray) and return_numpy:
+        return [None if element is None else np.array(_plain(element)) for element in value]
     if not hasattr(value, "__array__") or isinstance(value, LoDTensor):
         return value
     array = to_host(value)
@@ -57,16 +87,26 @@ def _result(value: Any, lod: Any, shared: bool, *, return_numpy: bool) -> Any:
     if not return_numpy:
         return LoDTensor(array, lod)
     if lod:
-        raise FeedError(
-            "a fetched value has a LoD, which a NumPy array cannot carry",
-            hint="run with return_numpy=False and read tensor.lod()",
-        )
+        raise _structured()
     return array.view(Single) if array.size == 1 and array.ndim else array
+
+
+def _plain(element: Any) -> Any:
+    if isinstance(element, LoDTensor) and element.offsets:
+        raise _structured()
+    return to_host(element)
+
+
+def _structured() -> FeedError:
+    return FeedError(
+        "a fetched value has a LoD, which a NumPy array cannot carry",
+        hint="run with return_numpy=False and read tensor.lod()",
+    )
 
 
 def _empty(plan: Plan, slot: int) -> FeedError:
     name = next(n for n, s in plan.layout.slots.items() if s == slot)
     return FeedError(
-        f"fetch '{name}' holds nothing: no operator that ran wrote it",
+        f"fetch '{name}' has no value: no operator that ran wrote it",
         hint="fetch another variable, or run the program that computes it",
     )

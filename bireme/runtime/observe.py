@@ -1,29 +1,26 @@
-"""Watching a run operator by operator: times for the profiler, values that are not finite.
+"""Observes runs operator by operator, for the profiler and for checks of non-finite values.
 
-A run that nobody watches pays nothing. This file knows steps and values; files and tables are the
-profiler's.
+Costs nothing while nothing observes.
 """
 
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bireme import flags
+from bireme.arrays.namespaces import to_host
+from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import ProgramError
 from bireme.ir import EMPTY, Operator
 
-from .arrays import to_host
 from .context import Env
-from .faults import describe, located
+from .run_errors import describe, located
 from .steps import Step
-from .values import LoDTensor, SelectedRows
-
-if TYPE_CHECKING:
-    from .plan import Observer, Unit
+from .units import Observer, Unit
 
 __all__ = ["Recording", "Span", "observer", "start_recording", "stop_recording"]
 
@@ -32,7 +29,7 @@ __all__ = ["Recording", "Span", "observer", "start_recording", "stop_recording"]
 class Span:
     """One run of one operator, in seconds of the performance clock.
 
-    `bytes` is what it wrote, `live` what temporary values take after it.
+    `bytes` is the size of its outputs, `live` the size of all temporary values after it.
     """
 
     type: str
@@ -45,7 +42,7 @@ class Span:
 
 @dataclass(slots=True)
 class Recording:
-    """What the profiler collects between start and stop."""
+    """The profiler's recording between start and stop."""
 
     spans: list[Span] = field(default_factory=list)
 
@@ -62,20 +59,20 @@ def start_recording() -> Recording:
 
 
 def stop_recording() -> Recording:
-    """Stop recording and hand out what was recorded."""
+    """Stop recording and return the recording."""
     global _recording
     found, _recording = _recording or Recording(), None
     return found
 
 
-def observer() -> "Observer | None":
-    """What should watch a run that starts now."""
+def observer() -> Observer | None:
+    """The observer for a run that starts now, if any."""
     check = flags.get("check_nan_inf")
     if _recording is None:
         return _checked if check else None
     recording, live = _recording, 0
 
-    def record(unit: "Unit", env: Env, step: Step) -> None:
+    def record(unit: Unit, env: Env, step: Step) -> None:
         nonlocal live
         dying = sum(_size(env.frame[slot]) for slot in unit.dead)
         start = time.perf_counter()
@@ -92,8 +89,8 @@ def observer() -> "Observer | None":
     return record
 
 
-def _checked(unit: "Unit", env: Env, step: Step) -> None:
-    """Run a step and refuse outputs that are not finite.
+def _checked(unit: Unit, env: Env, step: Step) -> None:
+    """Run a step and check that its outputs are finite.
 
     Raises:
         ProgramError: an output holds NaN or infinity.
@@ -113,7 +110,7 @@ def _checked(unit: "Unit", env: Env, step: Step) -> None:
             raise problem
 
 
-def _named_outputs(unit: "Unit", env: Env) -> Iterator[tuple[Operator, str, Any]]:
+def _named_outputs(unit: Unit, env: Env) -> Iterator[tuple[Operator, str, Any]]:
     for op in unit.ops:
         for name in dict.fromkeys(op.output_arg_names):
             slot = env.layout.slots.get(name)
@@ -122,7 +119,7 @@ def _named_outputs(unit: "Unit", env: Env) -> Iterator[tuple[Operator, str, Any]
 
 
 def _not_finite(value: Any) -> str:
-    """What is wrong with a value, in words; empty if nothing is."""
+    """A description of what is wrong with a value; empty if nothing is."""
     array = value.value if isinstance(value, SelectedRows) else value
     array = array.array if isinstance(array, LoDTensor) else array
     if getattr(getattr(array, "dtype", None), "kind", "") != "f":

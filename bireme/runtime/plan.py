@@ -1,7 +1,6 @@
-"""A compiled block: a list of steps over a frame. Running it decides nothing.
+"""A compiled block: a list of steps over a frame.
 
-This file runs steps, loads what comes from outside, stores what lasts, and explains what went
-wrong.
+Runs the steps, loads external values, stores lasting ones, and explains errors.
 """
 
 import weakref
@@ -11,43 +10,35 @@ from typing import Any
 
 from bireme.ir import Block, Operator
 
-from .context import Env, Layout, RunContext
-from .faults import explain, unset
+from .context import BufferOffer, Env, Layout, RunContext
+from .run_errors import explain, unset
 from .scope import Cell
-from .sends import Room
 from .steps import CONTEXT, Frame, Step
+from .units import Observer, Unit
 
-__all__ = ["BoundPlan", "External", "Observer", "Plan", "Unit"]
+__all__ = ["BoundPlan", "External", "Plan"]
 
 Feeds = Iterable[tuple[int, Any]]
-Observer = Callable[["Unit", Env, Step], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A step and its operators: one, or a group of effects that is linked when a scope is known."""
-
-    ops: tuple[Operator, ...]
-    index: int
-    step: Step | None
-    dead: tuple[int, ...] = ()
-    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A name that comes from outside; `reader` must find it set, if anyone must."""
+    """An external name; if `reader` is set, the value must exist.
+
+    `passing` means that values written to it do not outlive the run.
+    """
 
     name: str
     slot: int
     reader: Operator | None
+    passing: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """What `compile` decided for one block."""
+    """The compiled form of one block."""
 
-    home: "weakref.ref[Block]"  # a plan keeps no program alive
+    home: "weakref.ref[Block]"  # a plan does not keep its program alive
     layout: Layout
     units: Sequence[Unit]
     template: Frame
@@ -59,20 +50,20 @@ class Plan:
     children: Mapping[int, "Plan"] = field(default_factory=dict)
 
     def nested(self) -> "Iterator[Plan]":
-        """The plans of all sub-blocks, however deep."""
+        """The plans of all sub-blocks, recursively."""
         for child in self.children.values():
             yield child
             yield from child.nested()
 
     @property
     def block(self) -> Block:
-        """The block that was compiled; whoever runs the plan holds its program."""
+        """The compiled block; the program is kept alive by the plan's user."""
         block = self.home()
         assert block is not None
         return block
 
     def run_inside(self, parent: Env, given: Mapping[str, Any]) -> Env:
-        """Run this sub-block once under the values of `parent`."""
+        """Run this sub-block once with access to the values of `parent`."""
         frame = self.template.copy()
         outer = parent.context
         frame[CONTEXT] = RunContext(
@@ -97,7 +88,7 @@ class Plan:
 
 @dataclass(slots=True, eq=False)
 class BoundPlan:
-    """A plan with the cells of a scope and its effects linked."""
+    """A plan bound to the cells of a scope and to its effects."""
 
     plan: Plan
     steps: list[Step]
@@ -105,11 +96,13 @@ class BoundPlan:
     loads: list[tuple[int, Cell, External]]
     stores: list[tuple[int, Cell]]
     inner: Mapping[Plan, list[Step]]
-    bring: Callable[[Any], Any] | None = None  # what other places left in the scope moves here
-    room: Room | None = None  # where the provider of its effects wants what it will send
+    bring: Callable[[Any], Any] | None = (
+        None  # moves scope values left on another device to this one
+    )
+    offer: BufferOffer | None = None  # buffers offered by its effects for gradients that they send
 
     def run(self, context: RunContext, feeds: Feeds) -> Frame:
-        """Run once; the frame holds what is to be fetched."""
+        """Run once; the returned frame holds the fetched values."""
         plan = self.plan
         frame = plan.template.copy()
         frame[CONTEXT] = context
@@ -145,7 +138,7 @@ class BoundPlan:
 
 
 def run_steps(plan: Plan, steps: Sequence[Step], frame: Frame, observe: Observer | None) -> None:
-    """Run the steps in order; an error names the operator and the user's line."""
+    """Run the steps in order; errors name the operator and the user's line."""
     if observe is not None:
         watch(plan, steps, frame, observe)
         return

@@ -1,39 +1,38 @@
-"""Keeps plans: one per version of a program, feeds and fetches; one binding of each per scope.
+"""Caches plans per version of a program, feeds and fetches, and bindings per scope.
 
-Binding finds the cells of lasting variables and links effects to their providers, which are named
-as text and imported here. This is the ground's only late binding.
+Binding finds the cells of lasting variables and imports the classes of effects by name. No other
+code below the roles imports upwards.
 """
 
 import importlib
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bireme.arrays.random import Clock
+from bireme.arrays.values import LoDTensor
 from bireme.ir import Block, OpRole, Program
+from bireme.passes.data_parallel import data_parallel
 
 from .compile import Request, compile
-from .context import EffectContext, Env
+from .context import BufferOffer, Env
 from .device import bring_to
+from .effects import Effect, EffectContext, Runner
 from .feeding import Feeder, feeder, known_feeds
-from .plan import BoundPlan, Plan, Unit
-from .random import Clock
+from .plan import BoundPlan, Plan
 from .scope import Scope
-from .sends import Room
 from .steps import Frame, Step
 from .strategies import BuildStrategy
-from .values import LoDTensor
-
-if TYPE_CHECKING:
-    from .executor import Executor
+from .units import Unit
 
 __all__ = ["Entry", "Planner", "Version"]
 
 
 @dataclass(slots=True)
 class Entry:
-    """A plan with its feed checks, and its bindings to scopes."""
+    """A plan with its feed checks and its bindings to scopes."""
 
     plan: Plan
     feeders: list[tuple[str, int, Feeder]]
@@ -44,29 +43,31 @@ class Entry:
 
 @dataclass(slots=True)
 class Version:
-    """What is known of one version of a program: how often it ran, and its plans."""
+    """One version of a program: its plans, and how often it ran."""
 
     number: int
     clock: Clock
     strategy: BuildStrategy | None = None
     entries: dict[Any, Entry] = field(default_factory=dict)
     rewritten: Program | None = None
-    trains: bool = False  # a run of it is a step of training
+    trains: bool = False  # a run of it is a training step
 
     def serves(self, program: Program, strategy: BuildStrategy | None) -> bool:
-        """Whether this is the program as it is now, exchanging gradients as `strategy` says."""
+        """Whether this is the program's current version, with gradients exchanged as `strategy`
+        says.
+        """
         same = strategy is None or strategy is self.strategy or not program._trainers_endpoints
         return self.number == program.version and same
 
     def block(self, program: Program) -> Block:
-        """The global block that runs for `program`."""
+        """The global block to run for `program`."""
         return (self.rewritten or program).global_block()
 
 
 class Planner:
-    """The plans of one executor; safe to ask from several threads."""
+    """The plans of one executor; thread-safe."""
 
-    def __init__(self, executor: "Executor") -> None:
+    def __init__(self, executor: Runner) -> None:
         self._executor = weakref.ref(executor)
         self._place = executor.place
         self._versions: weakref.WeakKeyDictionary[Program, Version] = weakref.WeakKeyDictionary()
@@ -77,7 +78,7 @@ class Planner:
         self._versions.clear()
 
     def version(self, program: Program, strategy: BuildStrategy | None = None) -> Version:
-        """The present version of a program; plans of older ones are dropped."""
+        """The current version of a program; plans of older versions are dropped."""
         with self._lock:
             known = self._versions.get(program)
             if known is None or not known.serves(program, strategy):
@@ -85,8 +86,7 @@ class Planner:
                 known = self._versions[program] = Version(program.version, clock, strategy)
                 known.trains = any(op.role & OpRole.Backward for op in program.global_block().ops)
                 if program._trainers_endpoints:
-                    passes = importlib.import_module("bireme.passes.data_parallel")
-                    made = passes.data_parallel(program, strategy)
+                    made = data_parallel(program, strategy)
                     known.rewritten = None if made is program else made
             return known
 
@@ -99,7 +99,7 @@ class Planner:
         *,
         prune: bool,
     ) -> Entry:
-        """The plan for these feeds and fetches, compiled when they are new."""
+        """The plan for these feeds and fetches; compiled if new."""
         structured = any(isinstance(value, LoDTensor | tuple) for value in feed.values())
         key = (tuple(feed), fetches, structured, prune)
         with self._lock:
@@ -123,37 +123,40 @@ class Planner:
             return found[1]
 
     def bind(self, plan: Plan, scope: Scope) -> BoundPlan:
-        """Find a plan's cells in a scope and link its effects."""
+        """Bind a plan to the cells of a scope and to its effects."""
         names = {e.name for e in (*plan.loads, *plan.stores)} | _written_by_effects(plan)
         cells = {name: scope.find_var(name) or scope.var(name) for name in sorted(names)}
-        rooms: list[Room] = []
+        passing = {e.name for e in plan.loads if e.passing}
+        offers: list[BufferOffer] = []
         return BoundPlan(
             plan,
-            self._steps(plan, scope, rooms),
-            cells,
+            self._steps(plan, scope, offers),
+            {name: cell for name, cell in cells.items() if name not in passing},
             [(e.slot, cells[e.name], e) for e in plan.loads],
             [(e.slot, cells[e.name]) for e in plan.stores],
             {inner: self._steps(inner, scope, []) for inner in plan.nested()},
             bring_to(self._place),
-            rooms[0] if rooms else None,
+            offers[0] if offers else None,
         )
 
-    def _steps(self, plan: Plan, scope: Scope, rooms: list[Room]) -> list[Step]:
-        return [unit.step or self._linked(plan, unit, scope, rooms) for unit in plan.units]
+    def _steps(self, plan: Plan, scope: Scope, offers: list[BufferOffer]) -> list[Step]:
+        return [unit.step or self._bound_effect(plan, unit, scope, offers) for unit in plan.units]
 
-    def _linked(self, plan: Plan, unit: Unit, scope: Scope, rooms: list[Room]) -> Step:
+    def _bound_effect(
+        self, plan: Plan, unit: Unit, scope: Scope, offers: list[BufferOffer]
+    ) -> Step:
         executor = self._executor()
         assert executor is not None
         module, _, name = unit.provider.partition(":")
-        provider = getattr(importlib.import_module(module), name)
+        provider: type[Effect] = getattr(importlib.import_module(module), name)
         context = EffectContext(plan.block.program, plan.block, self._place, scope, executor)
-        effect: Callable[[Env], None] = provider(list(unit.ops), context)
-        if hasattr(effect, "room"):
-            rooms.append(effect.room)
-        layout, dead = plan.layout, unit.dead
+        effect = provider.bind(list(unit.ops), context)
+        if effect.offers_buffers:
+            offers.append(effect.gradient_buffer)
+        layout, dead, run = plan.layout, unit.dead, effect.run
 
         def step(frame: Frame) -> None:
-            effect(Env(layout, frame))
+            run(Env(layout, frame))
             for slot in dead:
                 frame[slot] = None
 
@@ -161,7 +164,7 @@ class Planner:
 
 
 def _written_by_effects(plan: Plan) -> set[str]:
-    """The lasting variables that providers write; they change in the scope at once."""
+    """The lasting variables that effects write; they change in the scope immediately."""
     found: set[str] = set()
     for each in (plan, *plan.nested()):
         ops = (op for unit in each.units if unit.step is None for op in unit.ops)

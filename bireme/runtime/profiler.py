@@ -1,6 +1,6 @@
-"""Profiles of runs: a table of operators, and a trace that Chrome's tracing page and Perfetto open.
+"""Profiles: a table per operator type, and a trace in Chrome's format, which Perfetto also opens.
 
-What is recorded stands in `observe`; this file only counts, sorts and writes.
+Recording is in `observe`.
 """
 
 import json
@@ -36,7 +36,7 @@ _STATES = ("CPU", "GPU", "All")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What all runs of one operator type came to; seconds and bytes."""
+    """Totals of one operator type, in seconds and bytes."""
 
     type: str
     calls: int
@@ -85,7 +85,7 @@ def _line(name: str, spans: Sequence[Span]) -> Line:
 
 
 def peak_memory() -> int:
-    """The most memory that this process ever had, in bytes."""
+    """Peak memory of this process, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -107,7 +107,7 @@ def table(spans: Sequence[Span], order: str | None = None) -> str:
 
 
 def trace(spans: Sequence[Span]) -> dict[str, Any]:
-    """The profile as Chrome trace events: one bar per operator, a curve of live memory."""
+    """The profile as Chrome trace events: one bar per operator, and a curve of live memory."""
     origin = min((span.start for span in spans), default=0.0)
     threads = {t: i for i, t in enumerate(dict.fromkeys(span.thread for span in spans))}
     events: list[dict[str, Any]] = []
@@ -128,7 +128,7 @@ def trace(spans: Sequence[Span]) -> dict[str, Any]:
 
 # -- Fluid's doors -----------------------------------------------------------------------------
 def start_profiler(state: str, tracer_option: str = "Default") -> None:
-    """Record every operator from now on.
+    """Start recording operators.
 
     Raises:
         InvalidArgument: `state` is not CPU, GPU or All.
@@ -139,7 +139,7 @@ def start_profiler(state: str, tracer_option: str = "Default") -> None:
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str | None = _DEFAULT) -> None:
-    """Stop, print the table, and write the trace to `profile_path` (None: nowhere)."""
+    """Stop, print the table, and write the trace to `profile_path` (None: do not write it)."""
     spans = stop_recording().spans
     print(table(spans, sorted_key))
     if profile_path:
@@ -147,7 +147,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str | None = _DEF
 
 
 def reset_profiler() -> None:
-    """Forget what was recorded so far."""
+    """Discard the recording so far."""
     start_recording().spans.clear()
 
 
@@ -158,7 +158,7 @@ def profiler(
     profile_path: str | None = _DEFAULT,
     tracer_option: str = "Default",
 ) -> Iterator[None]:
-    """Profile what runs inside; print the table and write the trace at the end."""
+    """Profile the block; print the table and write the trace at its end."""
     summary((), sorted_key)
     start_profiler(state, tracer_option)
     try:
@@ -171,6 +171,6 @@ def profiler(
 def cuda_profiler(
     output_file: str, output_mode: str | None = None, config: Sequence[str] | None = None
 ) -> Iterator[None]:
-    """Profile what runs inside into `output_file`; operators are timed from the host."""
+    """Profile the block into `output_file`; operators are timed on the host."""
     with profiler("GPU", profile_path=output_file):
         yield

@@ -1,9 +1,8 @@
-"""Data parallelism inside one process: replicas of the model on threads, one update.
+"""Data parallelism inside one process: replicas of the model on threads, with one update.
 
-The program is cut in two: what each replica computes from its share of the batch (forward and
-backward), and what is computed once (updates, schedules, communication). Gradients join in the
-order of the replicas, weighted by their rows, so the result is that of the whole batch, and
-repeats bit for bit.
+The program is split in two: what each replica computes on its part of the batch (forward and
+backward), and what is computed once (updates, schedules, communication). Gradients are summed in
+replica order, weighted by their rows, so the result is that of the whole batch and is reproducible.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, namespace_of
+from bireme.arrays.values import LoDTensor, SelectedRows, to_lod
 from bireme.errors import FeedError
 from bireme.ir import Operator, OpRole, Program
 
-from .arrays import Array, namespace_of
 from .scope import Scope
 from .strategies import GradientScaleStrategy
-from .values import LoDTensor, SelectedRows, to_lod
 
 __all__ = ["Halves", "Replicas", "cut", "joined", "shares"]
 
@@ -30,16 +29,20 @@ Run = Callable[[Program, Mapping[str, Any], Sequence[str], Scope, int], list[Any
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A program cut in two, and the names that pass from the first half to the second."""
+    """A split program, and the names passed from the first part to the second."""
 
     each: Program
     once: Program
     passed: tuple[str, ...]
     states: tuple[str, ...]  # lasting variables that every replica writes
+    slopes: frozenset[str]  # gradients: the mean over the replicas
+    sums: frozenset[
+        str
+    ]  # those of them that are gradients of parameters, which the replicas add up
 
 
 def cut(program: Program) -> Halves:
-    """Cut a program between what replicas do and what is done once."""
+    """Split a program into the part run per replica and the part run once."""
     each, once = program.clone(), program.clone()
     ops = program.global_block().ops
     first = [op for op in ops if not op.role & _ONCE]
@@ -50,7 +53,9 @@ def cut(program: Program) -> Halves:
     passed = tuple(n for n in _read_from_outside(second) if n in written)
     block = program.global_block()
     states = tuple(n for n in sorted(written) if n in block.vars and block.vars[n].persistable)
-    return Halves(each, once, passed, states)
+    backward = [op for op in first if op.role & OpRole.Backward]
+    sums = {name for op in backward for name in op.role_var[1::2]}
+    return Halves(each, once, passed, states, frozenset(_written(backward)), frozenset(sums))
 
 
 def _written(ops: Sequence[Operator]) -> set[str]:
@@ -68,40 +73,45 @@ def _read_from_outside(ops: Sequence[Operator]) -> list[str]:
 
 # -- sharing out a batch -----------------------------------------------------------------------
 def shares(feed: Any, count: int) -> list[Mapping[str, Any]]:
-    """The feed of each replica: a list as it is given, or a batch cut into even parts.
+    """The feed of each replica: a list as given, or a batch split into even parts.
+
+    Given fewer feeds or rows than replicas, the last replicas are idle.
 
     Raises:
-        FeedError: fewer rows than replicas, or another number of feeds.
+        FeedError: more feeds than replicas, or none.
     """
     if isinstance(feed, list | tuple):
-        if len(feed) != count:
+        if not 0 < len(feed) <= count:
             raise FeedError(
                 f"{len(feed)} feeds for {count} replicas",
-                hint="feed one dict per replica, or one dict that is shared out",
+                hint="feed one dict per replica, or one dict to be split among them",
             )
         return list(feed)
+    count = max(min((count, *map(_parts, feed.values()))), 1) if feed else count
     parts: list[dict[str, Any]] = [{} for _ in range(count)]
     for name, value in feed.items():
-        for part, piece in zip(parts, _pieces(name, value, count), strict=True):
+        for part, piece in zip(parts, _pieces(value, count), strict=True):
             part[name] = piece
     return list(parts)
 
 
-def _pieces(name: str, value: Any, count: int) -> list[Any]:
+def _parts(value: Any) -> int:
+    """The number of parts into which a value can be split."""
     if isinstance(value, LoDTensor) and value.offsets:
-        return _sequences(value, _bounds(name, len(value.offsets[0]) - 1, count))
+        return len(value.offsets[0]) - 1
+    shape = np.shape(value)
+    return shape[0] if shape else 1
+
+
+def _pieces(value: Any, count: int) -> list[Any]:
+    if isinstance(value, LoDTensor) and value.offsets:
+        return _sequences(value, _bounds(_parts(value), count))
     array = np.asarray(value)
-    bounds = _bounds(name, len(array) if array.ndim else 0, count)
-    return [array[i:j] for i, j in bounds]
+    return [array[i:j] for i, j in _bounds(len(array), count)] if array.ndim else [array]
 
 
-def _bounds(name: str, rows: int, count: int) -> list[tuple[int, int]]:
-    if rows < count:
-        raise FeedError(
-            f"'{name}' has {rows} rows or sequences for {count} replicas",
-            hint="feed at least one row per replica, or lower CPU_NUM",
-        )
-    edges = [-(-rows * i // count) for i in range(count + 1)]  # the first ones get more
+def _bounds(rows: int, count: int) -> list[tuple[int, int]]:
+    edges = [-(-rows * i // count) for i in range(count + 1)]  # the first parts are larger
     return list(pairwise(edges))
 
 
@@ -122,7 +132,7 @@ def _rows(feed: Mapping[str, Any]) -> int:
 
 # -- joining -----------------------------------------------------------------------------------
 def joined(values: Sequence[Any], weights: Sequence[float]) -> Any:
-    """One value from the replicas' values, in their order: the weighted sum of floating arrays."""
+    """Join the replicas' values in order: the weighted sum of floating-point arrays."""
     values = [v.array if isinstance(v, LoDTensor) and not v.offsets else v for v in values]
     first = values[0]
     if isinstance(first, SelectedRows):
@@ -138,8 +148,19 @@ def joined(values: Sequence[Any], weights: Sequence[float]) -> Any:
     return total
 
 
+def _scaled(values: Sequence[Any], weights: Sequence[float]) -> list[Any]:
+    """The gradients with respect to each replica's part of the loss."""
+    pairs = zip(values, weights, strict=True)
+    return [
+        LoDTensor(joined([v.array], [w]), v.offsets)
+        if isinstance(v, LoDTensor)
+        else joined([v], [w])
+        for v, w in pairs
+    ]
+
+
 class Replicas:
-    """Runs one program as several replicas that share its parameters."""
+    """Runs one program as several replicas with shared parameters."""
 
     def __init__(
         self, program: Program, count: int, threads: int, scale: GradientScaleStrategy
@@ -152,7 +173,7 @@ class Replicas:
         self._pool = ThreadPoolExecutor(threads or count, thread_name_prefix="replica")
 
     def run(self, execute: Run, feed: Any, fetches: Sequence[str], scope: Scope) -> list[list[Any]]:
-        """Run once; for each fetch the values of all replicas."""
+        """Run once; returns the values of all replicas for each fetch."""
         halves = self._cut()
         feeds = shares(feed, self.count)
         own = _written(halves.each.global_block().ops) | {n for f in feeds for n in f}
@@ -160,7 +181,7 @@ class Replicas:
         scopes = [scope, *self._scopes(scope, halves)]
         found = list(
             self._pool.map(
-                lambda i: execute(halves.each, feeds[i], wanted, scopes[i], i), range(self.count)
+                lambda i: execute(halves.each, feeds[i], wanted, scopes[i], i), range(len(feeds))
             )
         )
         columns = dict(zip(wanted, zip(*found, strict=True), strict=True))
@@ -168,7 +189,10 @@ class Replicas:
         given = {name: joined(columns[name], weights) for name in halves.passed}
         last = [name for name in fetches if name not in columns]
         final = dict(zip(last, execute(halves.once, given, last, scope, 0), strict=True))
-        return [list(columns.get(n, [final.get(n)] * self.count)) for n in fetches]
+        final.update((n, joined(columns[n], weights)) for n in halves.sums.intersection(columns))
+        shown = {n: _scaled(columns[n], weights) for n in halves.slopes.intersection(columns)}
+        shown.update((n, [value] * len(feeds)) for n, value in final.items())
+        return [list(shown.get(n, columns.get(n, ()))) for n in fetches]
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -185,7 +209,7 @@ class Replicas:
         return [n / sum(rows) for n in rows]
 
     def _scopes(self, scope: Scope, halves: Halves) -> list[Scope]:
-        """Scopes of the other replicas: parameters are shared, running statistics are their own."""
+        """Scopes of the other replicas: shared parameters, separate running statistics."""
         known: list[Scope] | None = scope.groups.get((id(self), "replicas"))
         if known is None:
             known = [Scope(scope) for _ in range(self.count - 1)]

@@ -1,12 +1,11 @@
-"""When gradients leave, and from where: a large one as soon as it exists, small ones together.
+"""Schedules sends: a large gradient is sent as soon as it is computed, small ones together.
 
-Every `send` costs a call of its provider, whatever it carries. Those of small variables move down
-to the next operator of their provider, or to where enough has come together. A large one may be
-computed where the provider wants it, so that it need not be copied. The file knows names and
-declared sizes, no wire.
+Every `send` costs one call of its provider, whatever its size. Small sends move down to the
+provider's next operator, or until enough bytes are collected. A large gradient may be computed in a
+buffer of its provider, which avoids a copy.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -14,19 +13,16 @@ import numpy as np
 from bireme.ir import Block, VarType
 
 from .analysis import Access
-from .arrays import Array
 
-__all__ = ["Room", "roomy", "together"]
+__all__ = ["sent_gradients", "together"]
 
-Room = Callable[[str, tuple[int, ...], str], Array]  # memory for a variable, None if there is none
-_OBEYS = frozenset({"mul_grad"})  # operators that write where they are told, if it has their shape
 
-_SMALL = 64 << 10  # bytes of one operator's variables
-_ENOUGH = 512 << 10  # bytes that leave together
+_SMALL = 64 << 10  # bytes of one operator's variables: smaller sends are delayed
+_ENOUGH = 512 << 10  # bytes sent together
 
 
 def together(found: Sequence[Access], block: Block) -> list[Access]:
-    """The operators in an order in which small sends stand side by side."""
+    """The operators, reordered so that small sends are adjacent."""
     return list(_ordered(found, block))
 
 
@@ -52,12 +48,12 @@ def _ordered(found: Sequence[Access], block: Block) -> Iterator[Access]:
 
 
 def _meets(access: Access, names: set[str]) -> bool:
-    """Whether an operator must not come before those that wait: it changes what they read."""
+    """Whether an operator changes variables that the delayed ones read."""
     return not names.isdisjoint(access.writes)
 
 
 def _size(access: Access, block: Block) -> int | None:
-    """The bytes of a small send; None if this is none."""
+    """The bytes of a small send; None for other operators."""
     if access.op.type != "send":
         return None
     size = 0
@@ -69,24 +65,30 @@ def _size(access: Access, block: Block) -> int | None:
     return size if size < _SMALL else None
 
 
-def roomy(found: Sequence[Access], block: Block) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The large variables that are sent as they are computed, whole or in slices, with shape and
-    dtype.
+def sent_gradients(found: Sequence[Access], block: Block) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Large variables that are sent, whole or in slices, and computed by operators that can write
+    into a given buffer; with shape and dtype.
     """
     sent = {name for access in found if access.op.type == "send" for name in access.reads}
     for access in found:
         if access.op.type == "split_byref" and sent.issuperset(access.writes):
             sent.update(access.reads)
-    made = {name for access in found if access.op.type in _OBEYS for name in access.writes}
+    made = {name for access in found for name in _written_where_told(access)}
     writers = [name for access in found for name in access.writes]
     kinds = {name: _kind(name, block) for name in sent & made if writers.count(name) == 1}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 def _kind(name: str, block: Block) -> tuple[tuple[int, ...], str] | None:
-    """Shape and dtype of a large dense matrix."""
+    """Shape and dtype of a large dense tensor."""
     var = block._find_var_recursive(name)
     if var is None or var.type != VarType.LOD_TENSOR or any(n < 0 for n in var.shape):
         return None
     size = prod(var.shape) * np.dtype(var.numpy_dtype).itemsize
-    return (tuple(var.shape), var.numpy_dtype) if size >= _SMALL and len(var.shape) == 2 else None
+    return (tuple(var.shape), var.numpy_dtype) if size >= _SMALL else None
+
+
+def _written_where_told(access: Access) -> Iterator[str]:
+    """The outputs for which the operator's kernel accepts a buffer."""
+    for slot in access.row.out if not access.members else ():
+        yield from access.op.outputs.get(slot, ())

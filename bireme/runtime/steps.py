@@ -1,27 +1,28 @@
-"""One operator becomes one closure over the frame: nothing is looked up while running.
+"""Turns one operator into one closure over the frame; nothing is looked up while it runs.
 
-A frame is a list: slot 0 holds the run's context, then one slot per name, then (where LoD is
-carried) one slot per name for its LoD. Closures come from generated factories, one per *shape* of
-call, so that a program of a thousand operators compiles a handful of sources. This file knows
-frames and kernels, not programs.
+A frame is a list: slot 0 holds the run's context, then one slot per name, then (if LoD is carried)
+one slot per name for its LoD. Closures come from generated factories, one per shape of call, so
+that a program of a thousand operators compiles only a few sources.
 """
 
 import functools
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
+from bireme.arrays.ownership import overwritable_expression
 
-__all__ = ["ALONE", "CONTEXT", "Frame", "Source", "Step"]
+__all__ = ["CONTEXT", "Frame", "Source", "Step"]
 
 Frame = list[Any]
 Step = Callable[[Frame], None]
 CONTEXT = 0
+_STEP = 2  # references to an array in a step: the frame, and the step's variable
 
 
 class Source:
-    """Writes the body of a step; constants become closure variables, so equal shapes share code."""
+    """Generates the body of a step; constants become closure variables, so equal shapes
+    share code.
+    """
 
     def __init__(self) -> None:
         self._values: list[Any] = []
@@ -29,14 +30,14 @@ class Source:
         self._lines: list[str] = []
 
     def const(self, value: Any) -> str:
-        """The expression for a fixed value."""
+        """The expression for a constant."""
         if value is None:
             return "None"
         self._values.append(value)
         return f"c{len(self._values) - 1}"
 
     def slot(self, index: int) -> str:
-        """The expression for what a frame slot holds."""
+        """The expression for the value of a frame slot."""
         if index not in self._names:
             self._names[index] = f"f[{self.const(index)}]"
         return self._names[index]
@@ -50,21 +51,20 @@ class Source:
         return name
 
     def offer(self, name: str, index: int, holders: int) -> str:
-        """The expression for slot `index` as a buffer to write into, or None.
+        """The expression for slot `index` as an output buffer, or None.
 
-        Only an array that nobody but its `holders` refers to, and that is no view, may be
-        overwritten: whoever keeps a fetched value, a snapshot or a view of it holds a reference,
-        and keeps what he has.
+        An array may be overwritten only if it is no view and nothing but its `holders` refers to it
+        (see `ownership`).
         """
         x, o = self.local(f"x{name}", self.slot(index)), f"o{name}"
-        alone, count = self.const(sys.getrefcount), self.const(ALONE + holders)
-        return self.local(o, f"{x} if {alone}({x}) <= {count} and {x}.base is None else None")
+        free = overwritable_expression(x, _STEP + holders, self.const)
+        return self.local(o, f"{x} if {free} else None")
 
     def line(self, text: str) -> None:
         self._lines.append(text)
 
     def free(self, indices: Iterable[int]) -> None:
-        """Forget these slots."""
+        """Clear these slots."""
         slots = [self.slot(i) for i in indices]
         if slots:
             self.line(f"{' = '.join(slots)} = None")
@@ -84,16 +84,3 @@ def _factory(source: str) -> Callable[..., Step]:
     exec(compile(source, "<bireme step>", "exec"), space)
     factory: Callable[..., Step] = space["make"]
     return factory
-
-
-def _references_of_a_lonely_array() -> int:
-    """What `sys.getrefcount` says in a step of an array that only the frame holds."""
-    counts: list[int] = []
-    source = Source()
-    local = source.local("x", source.slot(0))
-    source.line(f"{source.const(counts.append)}({source.const(sys.getrefcount)}({local}))")
-    source.step()([np.empty(1)])
-    return counts[0]
-
-
-ALONE = _references_of_a_lonely_array()

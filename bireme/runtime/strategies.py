@@ -1,26 +1,26 @@
-"""The knobs of `CompiledProgram`: records with Fluid's fields, types and defaults.
+"""Options of `CompiledProgram`, with Fluid's fields, types and defaults.
 
-Most of them steer machinery that does not exist here, because plans always fuse, free and reuse;
-they are kept so that scripts run as they are. What a field changes is said beside it.
+Most fields have no effect, because plans always fuse, free and reuse; they are accepted so that
+scripts run unchanged. The effective ones are commented.
 """
 
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bireme.errors import InvalidArgument, UnknownName
+from bireme.errors import UnknownName, WrongType
 
 __all__ = ["BuildStrategy", "ExecutionStrategy", "GradientScaleStrategy", "ReduceStrategy"]
 
 
 class ReduceStrategy(IntEnum):
-    """How replicas join gradients; both give the same parameters."""
+    """How replicas sum gradients; both give the same parameters."""
 
     AllReduce = 0
     Reduce = 1
 
 
 class GradientScaleStrategy(IntEnum):
-    """What a joined gradient is: the mean over replicas, their sum, or what the program says."""
+    """The gradient after summing: the mean over replicas, the sum, or as the program defines it."""
 
     CoeffNumDevice = 0
     One = 1
@@ -28,7 +28,7 @@ class GradientScaleStrategy(IntEnum):
 
 
 class _Strategy:
-    """A record whose fields are fixed by `_DEFAULTS`, types included."""
+    """A record whose fields and types are fixed by `_DEFAULTS`."""
 
     _DEFAULTS: ClassVar[dict[str, Any]] = {}
 
@@ -45,7 +45,7 @@ class _Strategy:
             )
         default = self._DEFAULTS[name]
         if default is not None and not _fits(default, value):
-            raise InvalidArgument(
+            raise WrongType(
                 f"{type(self).__name__}.{name} = {value!r} is not a {type(default).__name__}",
                 hint=f"the default is {default!r}",
             )
@@ -71,7 +71,7 @@ def _fits(default: Any, value: Any) -> bool:
 
 
 class BuildStrategy(_Strategy):
-    """How a program becomes a plan."""
+    """Options for building a plan."""
 
     ReduceStrategy = ReduceStrategy
     GradientScaleStrategy = GradientScaleStrategy
@@ -79,7 +79,7 @@ class BuildStrategy(_Strategy):
     _DEFAULTS: ClassVar[dict[str, Any]] = {
         "async_mode": False,
         "cache_runtime_context": False,
-        "debug_graphviz_path": "",  # where to draw the program: NAME.dot or NAME.svg
+        "debug_graphviz_path": "",  # file for a drawing of the program: NAME.dot or NAME.svg
         "enable_auto_fusion": False,
         "enable_backward_optimizer_op_deps": True,
         "enable_inplace": True,
@@ -90,7 +90,7 @@ class BuildStrategy(_Strategy):
         "fuse_broadcast_ops": True,
         "fuse_elewise_add_act_ops": False,
         "fuse_relu_depthwise_conv": False,
-        # how the gradients of replicas join
+        # how gradients of replicas are summed
         "gradient_scale_strategy": GradientScaleStrategy.CoeffNumDevice,
         "hierarchical_allreduce_inter_nranks": 0,
         "is_distribution": False,
@@ -108,13 +108,13 @@ class BuildStrategy(_Strategy):
 
 
 class ExecutionStrategy(_Strategy):
-    """How a plan is run."""
+    """Options for running a plan."""
 
     _DEFAULTS: ClassVar[dict[str, Any]] = {
         "allow_op_delay": False,
         "num_iteration_per_drop_scope": 100,
-        "num_iteration_per_run": 1,  # how often one call of `run` runs the program
-        "num_threads": 0,  # threads that run replicas; 0: one per replica
+        "num_iteration_per_run": 1,  # how many times one call of `run` runs the program
+        "num_threads": 0,  # threads for replicas; 0: one per replica
         "use_cuda": True,
         "use_experimental_executor": True,
         "use_thread_barrier": False,

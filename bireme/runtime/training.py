@@ -1,12 +1,12 @@
-"""Training over a dataset: one run per batch, with a line of figures now and then.
+"""Training over a dataset: one run per batch, with fetched values printed periodically.
 
-Threads of the dataset parse files ahead; the steps run one after the other in the order of the
-data, so that a run gives the same losses as feeding by hand.
+The dataset's threads parse files ahead. Steps run sequentially in data order, so the losses are the
+same as with feeding by hand.
 """
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,16 +15,11 @@ from bireme.ir import Program, Variable
 
 from .scope import Scope
 
-if TYPE_CHECKING:
-    from .executor import Executor
-
 __all__ = ["FetchHandler", "over_dataset"]
 
 
 class FetchHandler:
-    """Called every `period_secs` with the newest values of `var_dict`: derive and override
-    `handler`.
-    """
+    """Called every `period_secs` with the latest values of `var_dict`; override `handler`."""
 
     def __init__(
         self, var_dict: dict[str, Variable] | None = None, period_secs: float = 60
@@ -33,7 +28,7 @@ class FetchHandler:
         self.period_secs = period_secs
 
     def handler(self, res_dict: dict[str, Any]) -> None:
-        """Print the values by the names of `var_dict`."""
+        """Print the values under their names in `var_dict`."""
         for name, value in res_dict.items():
             print(f"{name}: {np.asarray(value)}")
 
@@ -42,8 +37,16 @@ class FetchHandler:
         print("class Mine(FetchHandler): def handler(self, res_dict): print(res_dict['loss'])")
 
 
+class Runs(Protocol):
+    """The executor's interface for datasets."""
+
+    def run(self, program: Any, feed: Any, fetch_list: Any, *, scope: Scope | None) -> list[Any]:
+        """Run a program once and return what `fetch_list` names."""
+        ...
+
+
 def over_dataset(
-    executor: "Executor",
+    executor: Runs,
     program: Program | None,
     dataset: Any,
     *,
@@ -54,7 +57,7 @@ def over_dataset(
     print_period: int,
     fetch_handler: FetchHandler | None,
 ) -> None:
-    """Run `program` once for every batch of `dataset`.
+    """Run `program` once per batch of `dataset`.
 
     Raises:
         InvalidArgument: there is no dataset, or `fetch_info` has not one label per fetch.

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays import thread_pool as lanes
+from bireme.arrays.namespaces import Array
 from bireme.ops import batch_norm as generic
-from bireme.runtime import lanes
-from bireme.runtime.arrays import Array
 
 from .loops import compiled, fits
 

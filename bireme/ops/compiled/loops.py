@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numba
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 __all__ = ["compiled", "fits"]
 

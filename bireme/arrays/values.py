@@ -1,7 +1,6 @@
-"""Values that variables hold beside plain arrays: LoD tensors, selected rows, arrays of tensors.
+"""Values of variables other than plain arrays: LoD tensors, selected rows, tensor arrays.
 
-A LoD is a tuple of int64 offset arrays, outermost first; `()` means none. This file knows no
-scopes and no programs.
+A LoD is a tuple of int64 offset arrays, outermost level first; `()` means none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,8 @@ import numpy as np
 from bireme.errors import InvalidArgument
 from bireme.ir.dtypes import VarType, to_dtype
 
-from .arrays import Array, namespace_of, to_device, to_host
+from .merging import are_ordered, merge_rows
+from .namespaces import Array, namespace_of, to_device, to_host
 from .places import CPUPlace, Place
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "LoDTensorArray",
     "Lod",
     "SelectedRows",
+    "Tensor",
     "WithLoD",
     "create_lod_tensor",
     "create_random_int_lodtensor",
@@ -52,7 +53,9 @@ def lod_to_lengths(lod: Lod) -> list[list[int]]:
 
 
 def is_valid_lod(lod: Lod, rows: int) -> bool:
-    """Whether each level starts at 0, never falls, and ends where the next (or `rows`) ends."""
+    """Whether each level starts at 0, is non-decreasing, and ends at the size of the next (or at
+    `rows`).
+    """
     ends = [len(level) - 1 for level in lod[1:]] + [rows]
     return all(
         len(level) >= 2 and level[0] == 0 and level[-1] == end and bool(np.all(np.diff(level) >= 0))
@@ -61,7 +64,7 @@ def is_valid_lod(lod: Lod, rows: int) -> bool:
 
 
 class WithLoD:
-    """What a kernel returns to give its output a LoD of its own."""
+    """Returned by a kernel to set the LoD of an output."""
 
     __slots__ = ("array", "lod")
 
@@ -86,15 +89,15 @@ class LoDTensor:
         self.offsets = offsets
 
     def set(self, array: Any, place: Place | None = None) -> None:
-        """Hold a copy of `array`, on the device that `place` names."""
+        """Store a copy of `array`, on the device of `place`."""
         self.array = to_device(np.array(to_host(array), order="C"), place or CPUPlace())
 
     def set_lod(self, lod: Iterable[Sequence[int]]) -> None:
-        """Give the structure as offsets, one list per level."""
+        """Set the structure from offsets, one list per level."""
         self.offsets = self._checked(to_lod(lod))
 
     def set_recursive_sequence_lengths(self, lengths: Iterable[Sequence[int]]) -> None:
-        """Give the structure as lengths, one list per level."""
+        """Set the structure from lengths, one list per level."""
         self.offsets = self._checked(lengths_to_lod(lengths))
 
     def lod(self) -> list[list[int]]:
@@ -110,12 +113,21 @@ class LoDTensor:
         if self.array is not None and not is_valid_lod(lod, len(self.array)):
             raise InvalidArgument(
                 f"the LoD {[level.tolist() for level in lod]} does not fit {len(self.array)} rows",
-                hint="offsets start at 0, never fall, and end at the length of the level below",
+                hint="offsets start at 0, do not decrease, and end at the size of the level below",
             )
         return lod
 
     def shape(self) -> list[int]:
         return [] if self.array is None else list(self.array.shape)
+
+    _get_dims = shape
+
+    def _set_dims(self, dims: Sequence[int]) -> None:
+        """Change the shape; the contents are kept if the size is the same, else zeroed."""
+        count = int(np.prod(dims, dtype=np.int64))
+        if self.array is None or self.array.size != count:
+            self.array = np.zeros(tuple(dims), getattr(self.array, "dtype", np.float32))
+        self.array = self.array.reshape(tuple(dims))
 
     def _dtype(self) -> VarType:
         return to_dtype(self.array.dtype)
@@ -126,7 +138,7 @@ class LoDTensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if self.array is None:
             raise InvalidArgument(
-                "this tensor holds nothing yet",
+                "this tensor has no value yet",
                 hint="call set(array, place), or run the startup program",
             )
         host = to_host(self.array)
@@ -146,30 +158,60 @@ class LoDTensor:
         return f"LoDTensor(shape={self.shape()}, dtype={self.array.dtype}, lod={self.lod()})"
 
 
+Tensor = LoDTensor  # as Fluid has it
+
+
 class SelectedRows:
-    """Some rows of a tall matrix: `value[i]` is row `rows[i]` of `height`; rows may repeat."""
+    """Some rows of a tall matrix: `value[i]` is row `rows[i]` of `height`.
 
-    __slots__ = ("height", "rows", "value")
+    Rows may repeat and be in any order, unless `ordered`. The array `rows` must not be modified.
+    Pass `ordered=True` if the rows are known to be unique and ascending; otherwise this is computed
+    on first use.
+    """
 
-    def __init__(self, rows: Array, value: Array, height: int) -> None:
-        self.rows = rows
+    __slots__ = ("_ordered", "_rows", "height", "value")
+
+    def __init__(self, rows: Array, value: Array, height: int, ordered: bool | None = None) -> None:
+        self._rows = rows
+        self._ordered = ordered
         self.value = value
         self.height = height
 
+    @property
+    def rows(self) -> Array:
+        """The row ids, int64; assign a new array to change them."""
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Array) -> None:
+        self._rows, self._ordered = rows, None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the rows are unique and ascending."""
+        if self._ordered is None:
+            self._ordered = are_ordered(self._rows)
+        return self._ordered
+
+    def with_value(self, value: Array) -> "SelectedRows":
+        """The same rows with other values."""
+        return SelectedRows(self._rows, value, self.height, self._ordered)
+
     def to_dense(self) -> Array:
-        """The whole matrix; repeated rows add up."""
-        xp = namespace_of(self.value)
+        """The whole matrix; repeated rows are added."""
+        grad, xp = self.merged(), namespace_of(self.value)
         dense = xp.zeros((self.height, *self.value.shape[1:]), dtype=self.value.dtype)
-        xp.add.at(dense, self.rows, self.value)
+        dense[grad.rows] = grad.value
         return dense
 
     def merged(self) -> "SelectedRows":
-        """The same rows, each once and in rising order; repeated ones added in their order."""
-        xp = namespace_of(self.value)
-        rows, position = xp.unique(self.rows, return_inverse=True)
-        value = xp.zeros((len(rows), *self.value.shape[1:]), dtype=self.value.dtype)
-        xp.add.at(value, position.reshape(-1), self.value)
-        return SelectedRows(rows, value, self.height)
+        """The same rows `ordered`, equal rows added in their order; returns `self` if already
+        ordered.
+        """
+        if self.ordered:
+            return self
+        rows, value = merge_rows(namespace_of(self.value), self._rows, self.value)
+        return SelectedRows(rows, value, self.height, ordered=True)
 
     def __repr__(self) -> str:
         shape = list(self.value.shape)
@@ -209,7 +251,7 @@ def create_random_int_lodtensor(
     low: int,
     high: int,
 ) -> LoDTensor:
-    """Random whole numbers from `low` to `high`, both included, with the given structure."""
+    """Random integers from `low` to `high`, inclusive, with the given structure."""
     shape = [int(sum(recursive_seq_lens[-1])), *base_shape]
     data = np.random.default_rng().integers(low, high, size=shape, endpoint=True)
     return create_lod_tensor(data, recursive_seq_lens, place)

@@ -1,10 +1,10 @@
-"""Lanes: the threads among which a kernel on the host shares out one operator's work.
+"""The thread pool that splits the work of one operator on the host. A thread that takes part is a
+lane.
 
-NumPy lets go of the interpreter while it computes, so that pieces of one operator run side by
-side. BLAS itself is told to use one thread: its own threads wait by spinning, which is a little
-faster on an idle machine and many times slower as soon as two processes share a core. Pieces are
-cut by the number of lanes alone, never by who is free, so that results repeat bit for bit. This
-file knows no operators.
+NumPy releases the GIL while it computes, so pieces of one operator run in parallel. BLAS uses one
+thread meanwhile: its own threads spin while they wait, which is slightly faster on an idle machine
+and many times slower once two processes share a core. Pieces depend only on the number of lanes,
+never on timing, so that results are reproducible.
 """
 
 import contextvars
@@ -26,12 +26,12 @@ from . import blas
 __all__ = ["count", "run", "settle", "spread"]
 
 Job = Callable[[], object]
-_WORTH = 1 << 17  # elements touched: less is done before another thread wakes up
-_PIECES = 2  # per lane, so that a lane that is held up leaves work to the others
+_WORTH = 1 << 17  # elements touched; less work does not wake another thread
+_PIECES = 2  # pieces per lane, so that other lanes take over from a delayed one
 
 
 class _Here(threading.local):
-    """Whether this thread runs a piece already: its own work is then not cut any further."""
+    """Whether this thread is running a piece; nested work is not split again."""
 
     inside = False
 
@@ -40,7 +40,7 @@ _here = _Here()
 
 
 class _Crew:
-    """Threads that help whoever has jobs to share; they wait without using the processor."""
+    """Threads that run submitted jobs; they block while idle."""
 
     def __init__(self, helpers: int) -> None:
         self._calls: SimpleQueue[Job] = SimpleQueue()
@@ -53,7 +53,7 @@ class _Crew:
             self._calls.get()()
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Run all jobs; the caller takes its share, and all of them if nobody comes to help."""
+        """Run all jobs; the caller takes part, and runs all of them if no thread is free."""
         left, done = deque(jobs), SimpleQueue[BaseException | None]()
 
         def take() -> None:
@@ -61,7 +61,7 @@ class _Crew:
             while left:
                 try:
                     job = left.popleft()
-                except IndexError:  # another was faster
+                except IndexError:  # another thread was faster
                     break
                 try:
                     job()
@@ -84,25 +84,21 @@ _settled = False
 
 
 def settle() -> None:
-    """Decide the number of lanes, once: what the flag says, else as many as BLAS would use."""
+    """Set the number of lanes once: the flag, else the number of threads of BLAS."""
     global _count, _settled
     if _settled:
         return
     _settled = True
-    usual = blas.threads()
-    wanted = int(flags.get("paddle_num_threads")) or usual or 1
-    if usual is not None:
-        blas.set_threads(1)
-    _count = max(1, wanted)
+    _count = max(1, int(flags.get("paddle_num_threads")) or blas.threads() or 1)
 
 
 def count() -> int:
-    """How many threads share the work that comes now, the caller's included."""
+    """The number of threads that share the next work, including the caller."""
     return 1 if _here.inside else _count
 
 
 def run(jobs: Sequence[Job]) -> None:
-    """Run jobs side by side, in any order; an error of one is raised when all have ended."""
+    """Run jobs in parallel in any order; raises the error of one of them after all have ended."""
     global _crew
     if count() == 1 or len(jobs) < 2:
         for job in jobs:
@@ -116,10 +112,10 @@ def run(jobs: Sequence[Job]) -> None:
 def spread(
     xp: Any, work: Callable[[slice], object], size: int, cost: int, pieces: int = _PIECES
 ) -> None:
-    """Call `work` for parts that together cover range(size), side by side where `cost`, the number
-    of elements that all of it touches, makes that worth while; on a device, once.
+    """Call `work` for ranges that cover range(size), in parallel if `cost`, the total number of
+    elements touched, makes it worthwhile; on a device, call it once.
 
-    A lane gets so many `pieces`: one where cutting costs something, none where it costs too much.
+    Each lane gets at most `pieces` ranges: 1 if splitting has a cost, 0 if it costs too much.
     """
     if xp is not np or count() == 1 or cost < _WORTH or size < 2:
         work(slice(0, size))

@@ -1,7 +1,6 @@
-"""Arrays that grow at their end without being copied, where the system can move pages.
+"""Arrays that grow at their end in place, using `mremap`.
 
-Memory that nobody has written yet costs nothing, so capacity may double while a process takes only
-what it uses. The file knows bytes, no meaning.
+Untouched memory is not resident, so capacity can double at no cost.
 """
 
 import mmap
@@ -9,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from .arrays import Array
+from .namespaces import Array
 
 __all__ = ["Room", "fresh"]
 
@@ -22,13 +21,13 @@ def _mapped(size: int) -> mmap.mmap:
 
 
 def fresh(count: int, dtype: Array) -> Array:
-    """An array of zeros that goes back to the system as a whole when nobody needs it any more."""
+    """A zeroed array whose memory is unmapped as a whole when it is released."""
     kind = np.dtype(dtype)
     return np.frombuffer(_mapped(count * kind.itemsize), kind, count)
 
 
 class Room:
-    """Rows of one shape; `array` is the room there is, of which the owner knows what is used."""
+    """Rows of one shape; `array` is the whole capacity, of which the owner tracks the used part."""
 
     def __init__(self, row: tuple[int, ...], dtype: Array, rows: int = 0) -> None:
         self._row, self._dtype = row, np.dtype(dtype)
@@ -43,14 +42,14 @@ class Room:
         return flat.reshape(rows, *self._row)
 
     def grow(self, rows: int, used: int) -> None:
-        """Make room for so many rows, of which the first `used` stay."""
+        """Grow the capacity to hold so many rows; the first `used` are kept."""
         if not self._stretched(rows):
             old, self._memory = self.array, _mapped(self._size(rows))
             self.array = self._view(rows)
             self.array[:used] = old[:used]
 
     def _stretched(self, rows: int) -> bool:
-        """Whether the memory could grow as it is; not while somebody else looks at it."""
+        """Whether the memory can grow in place; not while another array refers to it."""
         had = len(self.array)
         self.array = None
         try:

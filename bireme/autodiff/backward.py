@@ -7,31 +7,33 @@ a block. The rule of each operator stands in its row of the op table.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from bireme.errors import InvalidArgument, UnsupportedError
-from bireme.gradient_block import (
+from bireme.errors import InvalidArgument
+from bireme.ir import (
+    EMPTY,
+    Block,
+    Operator,
+    Parameter,
+    Program,
+    Variable,
+    grad_name,
+)
+from bireme.ops.table import ROWS, no_gradient
+
+from .gradient_block import (
     append_declared,
     append_ones,
     append_ones_like,
     mark_loss,
     set_role_vars,
 )
-from bireme.gradient_list import add_repeated, rename_taken, without_stopped
-from bireme.ir import (
-    EMPTY,
-    Block,
-    Operator,
-    OpRole,
-    Parameter,
-    Program,
-    Variable,
-    grad_name,
-)
-from bireme.ops.table import ROWS, OpSpec, no_gradient
+from .gradient_list import add_repeated, rename_taken, values_read, without_stale, without_stopped
+from .gradient_rules import gradient_operators, passes_gradient
+from .recompute import recomputing
 
-__all__ = ["append_backward", "gradients"]
+__all__ = ["append_backward", "calc_gradient", "gradients"]
 
 Callback = Callable[[Block, Operator, Mapping[str, str]], None]
-Derive = Callable[[Block, Sequence[Operator], Collection[str]], list[Operator]]
+Derive = Callable[[Block, Sequence[Operator], Collection[str], Collection[str]], list[Operator]]
 
 
 def append_backward(
@@ -62,8 +64,6 @@ def append_backward(
     mark_loss(block, loss.name)
     derive: Derive | None = None
     if checkpoints:
-        from bireme.passes.recompute import recomputing
-
         derive = recomputing(_names(checkpoints))
     stopped = _names(no_grad_set)
     made = differentiate(block, {loss.name: None}, (), stopped, callbacks or (), derive)
@@ -98,6 +98,17 @@ def gradients(
     return [None if name is None else block._var_recursive(name) for name in found]
 
 
+def calc_gradient(
+    targets: Variable | Sequence[Variable],
+    inputs: Variable | Sequence[Variable],
+    target_gradients: Any = None,
+    no_grad_set: Any = None,
+) -> Any:
+    """`gradients` as it was called before 1.5: a variable for one input, a list for several."""
+    found = gradients(targets, inputs, target_gradients, no_grad_set)
+    return found[0] if len(found) == 1 else found
+
+
 def differentiate(
     block: Block,
     targets: Mapping[str, str | None],
@@ -122,13 +133,16 @@ def differentiate(
             (seed or append_ones)(block, target, callbacks)
         else:
             renames[grad_name(target)] = weight
-    ops = (derive or gradient_operators)(block, path, stopped)
+    begun = set(map(grad_name, targets))
+    ops = (derive or gradient_operators)(block, path, stopped, begun)
+    seeds = {name for op in block.ops[start:] for name in op.output_arg_names}
+    taken = set(block.vars) - seeds
+    ops, unmade = without_stale(ops, taken, {*seeds, *renames})
     ops = add_repeated(ops, block.idx)
-    ops = without_stopped(ops, {grad_name(n) for n in stopped}, set(map(grad_name, inputs)))
-    taken = set(block.vars) - {
-        op_name for op in block.ops[start:] for op_name in op.output_arg_names
-    }
+    dead = {grad_name(n) for n in stopped} | unmade
+    ops = without_stopped(ops, dead, set(map(grad_name, inputs)))
     ops, renames = rename_taken(ops, taken, renames)
+    ops = values_read(ops)
     origin = {renames.get(grad_name(n), grad_name(n)): n for n in _forward_names(path, inputs)}
     append_declared(block, ops, origin, callbacks)
     made = {n: g for g, n in origin.items() if block._has_var_recursive(g)}
@@ -170,7 +184,7 @@ def _carries_gradient(block: Block, op: Operator, stopped: Collection[str]) -> b
     """Whether what flows into an operator matters; one that lacks its rule does, to be refused."""
     row = ROWS.get(op.type)
     if row is None or row.grad is None:
-        return row is None or _passes_gradient(block, op, stopped)
+        return row is None or passes_gradient(block, op, stopped)
     return row.grad is not no_gradient
 
 
@@ -192,73 +206,6 @@ def without_use(
             }
         used.update(n for n in op.input_arg_names if n not in stopped)
     return {n for n in idle if n != EMPTY and block._has_var_recursive(n)}
-
-
-# -- the gradient operators --------------------------------------------------------------------
-def gradient_operators(
-    block: Block,
-    path: Sequence[Operator],
-    stopped: Collection[str],
-    target: Block | None = None,
-) -> list[Operator]:
-    """What the rules of the operators answer, last operator first, without gradients of stopped
-    variables.
-
-    `target` is the block they are meant for, where it is not the block of the forward operators.
-    The rule of a control-flow operator is asked with the gradient block of its sub-block.
-    """
-    dropped = {grad_name(n) for n in stopped}
-    ops = []
-    for op in reversed(path):
-        row = ROWS.get(op.type)
-        if row is None or row.grad is None:
-            if row is not None and not _passes_gradient(block, op, stopped):
-                continue
-            raise UnsupportedError(
-                f"operator {op.type!r} has no gradient",
-                where=f"op: {op}" + (f"\n  at {op.site}" if op.site else ""),
-                hint="set stop_gradient=True on its output if none is meant",
-            )
-        asked = gradient_block(op, target or block, stopped) if op.block_refs() else block
-        ops += [_operator(spec, op, dropped) for spec in row.grad(op, asked)]
-    return [op for op in ops if any(n != EMPTY for n in op.output_arg_names)]
-
-
-def gradient_block(op: Operator, parent: Block, stopped: Collection[str]) -> Block:
-    """A new block below `parent` with the gradient operators of the block that `op` runs.
-
-    Its variables are declared with those of `parent`.
-    """
-    program = parent.program
-    forward = program.block(op.block_refs()[0].idx)
-    block = program.add_block(parent.idx)
-    block.forward_block_idx = forward.idx
-    ops = add_repeated(gradient_operators(forward, forward.ops, stopped, block), forward.idx)
-    block.set_ops(without_stopped(ops, {grad_name(n) for n in stopped}, ()))
-    return block
-
-
-def _passes_gradient(block: Block, op: Operator, stopped: Collection[str]) -> bool:
-    """Whether a gradient is expected to flow through an operator that has no rule for it."""
-    inputs = (block._find_var_recursive(n) for n in op.input_arg_names if n not in stopped)
-    floats = [v for v in inputs if v is not None and v.dtype is not None and 4 <= v.dtype <= 6]
-    outputs = (block._find_var_recursive(n) for n in op.output_arg_names if n not in stopped)
-    return bool(floats) and any(
-        v is not None and v.dtype is not None and 4 <= v.dtype <= 6 for v in outputs
-    )
-
-
-def _operator(spec: OpSpec, forward: Operator, dropped: Collection[str]) -> Operator:
-    """The operator of a spec; a gradient that is not wanted leaves a hole, or nothing in a single
-    slot.
-    """
-    outputs: dict[str, tuple[str, ...]] = {}
-    for slot, names in spec.outputs.items():
-        kept = tuple(EMPTY if n in dropped else n for n in names)
-        outputs[slot] = () if all(n == EMPTY for n in kept) else kept
-    attrs = {**spec.attrs, "op_role": OpRole.Backward, "op_role_var": ()}
-    inputs = {slot: tuple(names) for slot, names in spec.inputs.items()}
-    return Operator(spec.type, inputs, outputs, attrs, forward.site)
 
 
 # -- names ------------------------------------------------------------------------------------

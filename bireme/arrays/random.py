@@ -1,9 +1,9 @@
 """Random values as a pure function of position: (seed, variable, element index) -> value.
 
-Element `i` of a variable hashes its index under two words derived from (seed, name), so a slice
-equals the rows of the whole, a grown table row equals what it would have been, and every role
-agrees. Masks that must change from step to step add (trainer, step) from a `Clock`. One source
-serves NumPy and CuPy; this file holds no state but the seed of processes that chose none.
+Element `i` of a variable hashes its index with two words derived from (seed, name). A slice
+therefore equals the rows of the whole variable, a row of a growing table does not depend on when it
+is created, and all roles agree. Masks that change from step to step add (trainer, step) from a
+`Clock`. NumPy and CuPy give the same numbers. The only state is the default seed of the process.
 """
 
 import functools
@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from .arrays import Array
+from .namespaces import Array
 
 __all__ = ["Clock", "Key", "process_seed"]
 
@@ -26,13 +26,13 @@ _CHUNK = 1 << 15  # hashes per round: 256 KiB of words stay in the cache
 
 @functools.cache
 def process_seed() -> int:
-    """The seed of programs that chose none: fresh in every process."""
+    """The seed of programs that set none: different in every process."""
     return int.from_bytes(os.urandom(8), "little") | 1
 
 
 @dataclass(slots=True)
 class Clock:
-    """Who runs, and for the how manieth time: what a mask depends on beside its position."""
+    """Trainer id and step, on which masks depend in addition to the position."""
 
     trainer: int = 0
     step: int = 0
@@ -47,11 +47,11 @@ def _mix(word: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What names a stream of random numbers: seed, original variable, and where its slice begins.
+    """Identifies a stream of random numbers: seed, original variable, and offset of the slice.
 
     `begin` counts elements of the unsliced variable. With a `clock`, the stream also depends on
-    trainer and step. A shape handed to a draw is the slice's; element `i` of the slice is
-    element `begin + i` of the whole.
+    trainer and step. The shape passed to a draw is the slice's; element `i` of the slice is element
+    `begin + i` of the whole variable.
     """
 
     seed: int
@@ -67,11 +67,11 @@ class Key:
         object.__setattr__(self, "words", words)
 
     def at(self, begin: int) -> "Key":
-        """This stream from element `begin` on."""
+        """This stream, starting at element `begin`."""
         return Key(self.seed, self.name, begin, self.clock)
 
     def on(self, clock: Clock) -> "Key":
-        """This stream as of a clock's trainer and step."""
+        """This stream for a clock's trainer and step."""
         ticking = Key.__new__(Key)
         for name in ("seed", "name", "begin", "words"):
             object.__setattr__(ticking, name, getattr(self, name))
@@ -79,7 +79,7 @@ class Key:
         return ticking
 
     def of_rows(self, rows: Array, width: int) -> "Key":
-        """This stream at the elements of some rows of `width` elements, one row after the other."""
+        """This stream restricted to the elements of some rows of `width` elements, concatenated."""
         return _RowKey(self.seed, self.name, 0, self.clock, rows, width)
 
     # -- draws -----------------------------------------------------------------------------
@@ -123,12 +123,12 @@ class Key:
         std: float = 1.0,
         dtype: str = "float32",
     ) -> Array:
-        """Normal without what lies beyond two standard deviations; those are drawn again."""
+        """Normal, truncated to two standard deviations by drawing again."""
         out = xp.empty(prod(shape), dtype=_wide(xp, dtype))
         for part, bits in self._words64(xp, out.size):
             drawn = _box_muller(xp, bits, out.dtype)
             beyond = xp.flatnonzero(xp.abs(drawn) > 2)
-            while beyond.size:  # the next word of an element is the hash of its last one
+            while beyond.size:  # each further word of an element is the hash of its previous one
                 bits[beyond] = _hashed(xp, bits[beyond], *self._state())
                 drawn[beyond] = _box_muller(xp, bits[beyond], out.dtype)
                 beyond = beyond[xp.abs(drawn[beyond]) > 2]
@@ -138,7 +138,7 @@ class Key:
     def randint(
         self, xp: Array, shape: Sequence[int], low: int, high: int, dtype: str = "int64"
     ) -> Array:
-        """Whole numbers from `low` to `high`, without `high`."""
+        """Integers in [low, high)."""
         out = xp.empty(prod(shape), dtype=dtype)
         span = xp.uint64(high - low)
         for part, bits in self._words64(xp, out.size):
@@ -157,7 +157,7 @@ class Key:
         return out.reshape(shape)
 
     def permutation(self, xp: Array, size: int) -> Array:
-        """The numbers below `size` in random order."""
+        """A random permutation of range(size)."""
         words = xp.concatenate([bits for _, bits in self._words64(xp, size)] or [xp.empty(0)])
         return xp.argsort(words, kind="stable").astype(xp.int64)
 
@@ -172,7 +172,7 @@ class Key:
     def _words64(
         self, xp: Array, size: int, begin: int | None = None
     ) -> Iterator[tuple[slice, Array]]:
-        """One 64-bit word per element, in chunks: (where they belong, the words)."""
+        """One 64-bit word per element, in chunks: (positions, words)."""
         first = self.begin if begin is None else begin
         state = self._state()
         for start in range(0, size, _CHUNK):
@@ -180,7 +180,7 @@ class Key:
             yield slice(start, stop), _hashed(xp, _counter(xp, first + start, stop - start), *state)
 
     def _words32(self, xp: Array, size: int) -> Iterator[tuple[slice, Array]]:
-        """One 32-bit word per element: element `i` is a half of word `i // 2`."""
+        """One 32-bit word per element: element `i` is one half of word `i // 2`."""
         odd = self.begin % 2
         for part, words in self._words64(xp, (size + odd + 1) // 2, self.begin // 2):
             start = max(2 * part.start - odd, 0)
@@ -191,7 +191,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class _RowKey(Key):
-    """A stream that begins anew at every row."""
+    """A stream that restarts at every row."""
 
     rows: Array = None
     width: int = 1
@@ -205,7 +205,9 @@ class _RowKey(Key):
             yield part, _hashed(xp, words, *state)
 
     def _words32(self, xp: Array, size: int) -> Iterator[tuple[slice, Array]]:
-        """Where the width is even a row's words are whole; else each element takes its half."""
+        """If the width is even, the words of a row are whole; otherwise each element takes its
+        half.
+        """
         state, width = self._state(), self.width
         for part, rows in self._pieces():
             if width % 2 == 0:
@@ -218,7 +220,7 @@ class _RowKey(Key):
             yield part, xp.where(odd.astype(bool), halves[:, 1], halves[:, 0])
 
     def _pieces(self) -> Iterator[tuple[slice, Array]]:
-        """Some rows at a time: where their elements belong, and which they are."""
+        """Rows in chunks: positions of their elements, and the rows."""
         step = max(1, _CHUNK // max(1, self.width))
         for start in range(0, len(self.rows), step):
             rows = self.rows[start : start + step]
@@ -237,7 +239,7 @@ def _counter(xp: Array, begin: int, size: int) -> Array:
 
 
 def _hashed(xp: Array, words: Array, first: int, second: int) -> Array:
-    """`words` through two keyed rounds of splitmix64's finaliser, in place."""
+    """Apply two keyed rounds of splitmix64's finaliser to `words`, in place."""
     spare = xp.empty_like(words)
 
     def fold(shift: int) -> None:
@@ -260,7 +262,9 @@ def _wide(xp: Array, dtype: str) -> Array:
 
 
 def _box_muller(xp: Array, words: Array, dtype: Array) -> Array:
-    """Standard normals, one per word: a radius from its high half, an angle from its low one."""
+    """Standard normals by Box-Muller, one per word: radius from the high half, angle from the low
+    half.
+    """
     radius = (words >> xp.uint64(32)).astype(dtype)
     radius += dtype.type(0.5)
     radius *= dtype.type(2.0**-32)
@@ -282,7 +286,7 @@ def _scaled(out: Array, mean: float, std: float) -> Array:
 
 
 def _below(xp: Array, out: Array, low: float, high: float) -> Array:
-    """Keep rounding from reaching `high`."""
+    """Clip results that rounding moved to `high`."""
     if high <= low or not out.size:
         return out
     last = xp.nextafter(out.dtype.type(high), out.dtype.type(low))

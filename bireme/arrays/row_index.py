@@ -1,25 +1,24 @@
-"""Ids to slots: which place in an array a row of a growing table has.
+"""Ids to slots: the position of a growing table's row in its array.
 
-An open hash of slot numbers beside the ids in the order of their slots. Everything works on whole
-arrays of ids; a round of a loop is one probe for all ids that are still under way. The file knows
-ids and numbers, no values.
+An open-addressing hash of slot numbers, with the ids stored in slot order. Operations are
+vectorised: one iteration of a loop is one probe for all ids still unresolved.
 """
 
 import numpy as np
 
-from .arrays import Array
-from .room import Room, fresh
+from .growable import Room, fresh
+from .namespaces import Array
 
 __all__ = ["FIRST", "Index"]
 
-FIRST = 1 << 10  # slots at the beginning; capacities double from here
-_PLACED = 1 << 16  # ids placed at once, which bounds the memory of temporaries
+FIRST = 1 << 10  # initial capacity in slots; it doubles from here
+_PLACED = 1 << 16  # ids inserted at once; bounds the memory of temporaries
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FREE = np.int32(-1)
 
 
 class Index:
-    """Each id has the slot that was next when it was added; slots are never given back.
+    """Maps ids to slots in order of insertion; slots are never freed.
 
     >>> index = Index()
     >>> index.add(np.array([70, 7, 70])).tolist(), index.find(np.array([7, 8])).tolist()
@@ -43,7 +42,7 @@ class Index:
 
     @property
     def capacity(self) -> int:
-        """How many ids there is room for; a power of two."""
+        """The number of ids that fit; a power of two."""
         return len(self._ids)
 
     @property
@@ -51,7 +50,7 @@ class Index:
         return int(self._ids.nbytes + self._hash.nbytes)
 
     def find(self, ids: Array) -> Array:
-        """The slot of each id, -1 where it has none."""
+        """The slot of each id, or -1."""
         at, step = self._way(ids)
         slots = self._hash[at]
         going = np.flatnonzero((slots >= 0) & (self._ids[slots] != ids))
@@ -64,7 +63,7 @@ class Index:
         return slots
 
     def add(self, ids: Array) -> Array:
-        """The slot of each id; new ids take the next slots, in rising order."""
+        """The slot of each id; new ids take the next slots in ascending order."""
         slots = self.find(ids)
         missing = slots < 0
         if missing.any():
@@ -90,19 +89,19 @@ class Index:
         self._hash.fill(_FREE)
 
     def _place(self, begin: int) -> None:
-        """Write the slots from `begin` on into the hash."""
+        """Insert the slots from `begin` on into the hash."""
         for start in range(begin, self.count, _PLACED):
             slots = np.arange(start, min(start + _PLACED, self.count), dtype=np.int32)
             at, step = self._way(self._ids[slots])
             while slots.size:
                 free = self._hash[at] == _FREE
-                self._hash[at[free]] = slots[free]  # of several for one place the last stays
+                self._hash[at[free]] = slots[free]  # if several ids want one entry, the last wins
                 beaten = np.flatnonzero(self._hash[at] != slots)
                 slots, step = slots[beaten], step[beaten]
                 at = (at[beaten] + step) & (len(self._hash) - 1)
 
     def _way(self, ids: Array) -> tuple[Array, Array]:
-        """Where the search for each id begins, and how far it goes on from there each time."""
+        """First probe and probe step of each id."""
         words = ids.astype(np.uint64)
         words ^= words >> np.uint64(32)
         words *= _ODD

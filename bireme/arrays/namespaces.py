@@ -1,7 +1,6 @@
-"""Arrays: the one alias for them, and the namespace (NumPy or CuPy) that a place computes with.
+"""The array type, and the array namespace (NumPy or CuPy) of a place.
 
-This file and `bireme.collective.nccl` are the only doors to CuPy. It knows no values, scopes or
-programs.
+CuPy is imported only here and in `bireme.collective.nccl`.
 """
 
 import importlib
@@ -45,20 +44,21 @@ def namespace_of(array: Array) -> ModuleType:
 
 
 def block_bytes(xp: Any) -> int:
-    """How much of an array a blocked kernel should touch at a time: what a core's cache holds, or,
-    where one launch does all the work, everything."""
+    """How much of an array a blocked kernel should process at a time: a cache-sized part on the
+    CPU, everything on a device.
+    """
     return 1 << 20 if xp is np else 1 << 40
 
 
 def to_host(array: Array) -> Array:
-    """`array` as a NumPy array; no copy where it already is one."""
+    """`array` as a NumPy array, without a copy if it is one."""
     if isinstance(array, np.ndarray):
         return array
     return array.get() if hasattr(array, "get") else np.asarray(array)
 
 
 def to_device(array: Array, place: Place) -> Array:
-    """`array` where `place` computes; no copy where it already is there."""
+    """`array` on the device of `place`, without a copy if it is there."""
     if isinstance(place, CUDAPlace):
         module = cupy()
         with module.cuda.Device(place.id):

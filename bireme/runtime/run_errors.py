@@ -1,21 +1,19 @@
-"""What went wrong in a run: operator, variables with shapes and dtypes, the user's line."""
+"""Errors of a run: operator, variables with shapes and dtypes, the user's line."""
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import BiremeError, FeedError, ProgramError
 from bireme.ir import EMPTY, Block, Operator
 
-from .values import LoDTensor, SelectedRows
-
-if TYPE_CHECKING:
-    from .context import Env
-    from .plan import Unit
+from .context import Env
+from .units import Unit
 
 __all__ = ["describe", "explain", "located", "unset"]
 
 
 def describe(value: Any) -> str:
-    """A value in a word: dtype and shape of an array, the kind of anything else."""
+    """A value in short: dtype and shape of an array, the type of anything else."""
     if isinstance(value, LoDTensor):
         return f"{value.array.dtype}{value.shape()} lod {value.lod()}"
     if isinstance(value, SelectedRows):
@@ -31,7 +29,7 @@ def located(op: Operator) -> str:
 
 
 def unset(block: Block, name: str, reader: Operator) -> BiremeError:
-    """The error for a value that a run needs and nobody gave."""
+    """The error for a value that was never set."""
     var = block._find_var_recursive(name)
     if var is not None and var.is_data:
         return FeedError(
@@ -43,14 +41,14 @@ def unset(block: Block, name: str, reader: Operator) -> BiremeError:
     if var is not None and var.persistable:
         hint = "run the startup program in this scope first, or load the variable from a file"
     return ProgramError(
-        f"'{name}' holds nothing when {reader.type!r} reads it",
+        f"'{name}' has no value when {reader.type!r} reads it",
         op=reader,
         block=block.idx,
         hint=hint,
     )
 
 
-def explain(error: Exception, block: Block, unit: "Unit", env: "Env") -> NoReturn:
+def explain(error: Exception, block: Block, unit: Unit, env: Env) -> NoReturn:
     """Raise `error` again with the operator that failed."""
     op = unit.ops[0]
     if isinstance(error, BiremeError):
@@ -73,12 +71,12 @@ def explain(error: Exception, block: Block, unit: "Unit", env: "Env") -> NoRetur
     raise problem from error
 
 
-def _inputs(op: Operator, env: "Env") -> str:
+def _inputs(op: Operator, env: Env) -> str:
     names = [name for name in dict.fromkeys(op.input_arg_names) if name != EMPTY]
     return ", ".join(f"{name}: {describe(env.get(name))}" for name in names) or "no inputs"
 
 
-def _missing(op: Operator, env: "Env") -> str | None:
-    """The first input that holds nothing."""
+def _missing(op: Operator, env: Env) -> str | None:
+    """The first input without a value."""
     names = (name for name in op.input_arg_names if name != EMPTY)
     return next((name for name in names if env.get(name) is None), None)

@@ -1,7 +1,6 @@
-"""A program as a picture: DOT for Graphviz, or SVG that needs nothing else.
+"""Draws programs, as DOT for Graphviz or as SVG without other tools.
 
-Operators are boxes in the colour of their role, values are round, sub-blocks stand in frames of
-their own. Which node goes where is decided in `flow` and `layout`.
+Operators are boxes coloured by role, values are round, sub-blocks have frames.
 """
 
 import re
@@ -10,12 +9,12 @@ from html import escape
 from pathlib import Path
 
 from bireme.errors import InvalidArgument
+from bireme.ir.block import Block
+from bireme.ir.dtypes import OpRole
+from bireme.ir.flow import Flow, Node, blocks_of, flow_of, runners_of
+from bireme.ir.program import Program
 
-from .block import Block
-from .dtypes import OpRole
-from .flow import Flow, Node, blocks_of, flow_of, runners_of
 from .layout import Placement, place
-from .program import Program
 
 __all__ = ["ROLE_COLOURS", "draw", "role_of", "to_dot", "to_svg"]
 
@@ -42,17 +41,15 @@ What = Program | Block
 
 
 def role_of(role: int) -> str:
-    """The word for an `op_role`: one of `ROLE_COLOURS`."""
+    """The name of an `op_role`: one of `ROLE_COLOURS`."""
     return next((word for bits, word in _ROLE_BITS if role & bits), "forward")
 
 
 def draw(what: What, path: str | Path, highlights: Iterable[str] = ()) -> None:
-    """Write the picture of a program, or of a block and those inside it, to a file.
-
-    The name decides: `.svg` is SVG, everything else DOT.
+    """Draw a program, or a block with its nested blocks, to a file: `.svg` as SVG, else as DOT.
 
     Raises:
-        InvalidArgument: the name asks for a form that only Graphviz makes.
+        InvalidArgument: the suffix is a format that only Graphviz writes.
     """
     path = Path(path)
     if path.suffix in _RENDERED:
@@ -66,7 +63,7 @@ def draw(what: What, path: str | Path, highlights: Iterable[str] = ()) -> None:
     path.write_text(text + "\n", "utf-8")
 
 
-# -- what both forms say -----------------------------------------------------------------------
+# -- common to both formats ---------------------------------------------------------------------
 def _colour(node: Node) -> str:
     if node.op is not None:
         return ROLE_COLOURS[role_of(node.op.role)]
@@ -74,7 +71,7 @@ def _colour(node: Node) -> str:
 
 
 def _title(node: Node) -> str:
-    """The tooltip: the operator with its attributes and source line, or what the variable is."""
+    """The tooltip: the operator with its attributes and source line, or the variable."""
     if node.op is not None:
         return f"{node.op}" + (f"\n{node.op.site}" if node.op.site else "")
     return str(node.var) if node.var is not None else f"{node.name} (not declared)"
@@ -99,7 +96,7 @@ def _flows(what: What) -> tuple[dict[int, Flow], dict[int, tuple[int, int]]]:
 
 
 def _marker(highlights: Iterable[str]) -> re.Pattern[str] | None:
-    """One pattern for all names to be marked."""
+    """One pattern for all highlighted names."""
     patterns = list(highlights)
     return re.compile("|".join(f"(?:{p})" for p in patterns)) if patterns else None
 
@@ -110,7 +107,7 @@ def _line(node: Node, marked: re.Pattern[str] | None) -> str:
 
 # -- DOT ---------------------------------------------------------------------------------------
 def to_dot(what: What, highlights: Iterable[str] = ()) -> str:
-    """The picture in Graphviz's language; names that match `highlights` are outlined in red."""
+    """The drawing as DOT text; names that match `highlights` are outlined in red."""
     flows, runners = _flows(what)
     marked = _marker(highlights)
     head = [
@@ -134,7 +131,7 @@ def _dot_cluster(
     runners: dict[int, tuple[int, int]],
     marked: re.Pattern[str] | None,
 ) -> Iterator[str]:
-    """A block as a cluster, and the blocks inside it as clusters of that."""
+    """A block as a cluster, with nested blocks as nested clusters."""
     flow = flows[index]
     yield f"subgraph cluster_{index} {{"
     yield f"  label={_quoted(_block_label(flow.block, flows, runners))}; color=gray;"
@@ -174,7 +171,7 @@ def _quoted(text: str) -> str:
 
 # -- SVG ---------------------------------------------------------------------------------------
 def to_svg(what: What, highlights: Iterable[str] = ()) -> str:
-    """The picture as an SVG document: the outermost block at the left, those inside it beside."""
+    """The drawing as an SVG document: the outermost block at the left, nested blocks beside it."""
     flows, runners = _flows(what)
     marked = _marker(highlights)
     placements = {i: place(f.ranks, _widths(f), f.edges, ROW, GAP) for i, f in flows.items()}
@@ -208,7 +205,7 @@ def _widths(flow: Flow) -> list[float]:
 def _panels(
     placements: dict[int, Placement], runners: dict[int, tuple[int, int]]
 ) -> tuple[dict[int, tuple[float, float]], float, float]:
-    """The corner of each block's frame, beside what runs it, and the size of the whole."""
+    """The corner of each block's frame, beside the operator that runs it, and the total size."""
     first, *rest = placements
     corners = {first: (PAD, TOP + PAD)}
     left = 3 * PAD + max(placements[first].width, 120)

@@ -8,25 +8,34 @@ same numbers again.
 
 from collections.abc import Callable, Collection, Sequence
 
-from bireme.backward import gradient_operators
 from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.ir import Block, Operator, OpRole
+from bireme.ir.names import recomputed_name
 
-Rule = Callable[[Block, Sequence[Operator], Collection[str]], list[Operator]]
+from .gradient_rules import gradient_operators
+
+Rule = Callable[[Block, Sequence[Operator], Collection[str], Collection[str]], list[Operator]]
 
 
 def recomputing(checkpoints: Collection[str]) -> Rule:
     """`gradient_operators`, with the segments that end in a checkpoint recomputed first."""
 
-    def rule(block: Block, path: Sequence[Operator], stopped: Collection[str]) -> list[Operator]:
+    def rule(
+        block: Block,
+        path: Sequence[Operator],
+        stopped: Collection[str],
+        begun: Collection[str],
+    ) -> list[Operator]:
         cuts = _cuts(path, checkpoints)
-        ops = gradient_operators(block, path[cuts[-1] :], stopped)
+        ops = gradient_operators(block, path[cuts[-1] :], stopped, begun)
         segments = [path[a:b] for a, b in zip([0, *cuts], cuts, strict=False)]
         for k, segment in enumerate(reversed(segments)):
             kept = set(checkpoints) | _read_outside(segment, path)
             again, names = recomputed(block, segment, kept, k)
+            flowing = {n for op in ops for n in op.output_arg_names}.union(begun)
             ops += again
-            ops += [op.renamed(names) for op in gradient_operators(block, segment, stopped)]
+            made = gradient_operators(block, segment, stopped, flowing)
+            ops += [op.renamed(names) for op in made]
         return ops
 
     return rule
@@ -47,7 +56,7 @@ def recomputed(
                 hint="put a checkpoint before and after the loop or branch",
             )
         lost = (n for n in op.output_arg_names if n not in kept and not _lasting(block, n))
-        names.update({n: f"{n}.subprog_{k}" for n in lost})
+        names.update({n: recomputed_name(n, k) for n in lost})
     again = [
         _again(block, op, names, k)
         for op in segment
@@ -58,7 +67,7 @@ def recomputed(
 
 def _again(block: Block, op: Operator, names: dict[str, str], k: int) -> Operator:
     """`op` on the new names; what it would write for good a second time goes into a temporary."""
-    spare = {n: f"{n}.subprog_{k}" for n in op.output_arg_names if _lasting(block, n)}
+    spare = {n: recomputed_name(n, k) for n in op.output_arg_names if _lasting(block, n)}
     twin = op.renamed(names)
     outputs = {s: tuple(spare.get(n, n) for n in args) for s, args in twin.outputs.items()}
     attrs = {**op.attrs, "op_role": OpRole.Backward, "op_role_var": ()}

@@ -1,23 +1,19 @@
-"""Which form of a kernel runs on the host: the generic one, or the one that numba compiles.
-
-Decided while a plan is made; numba is first imported then. This file knows no arrays.
-"""
+"""Chooses between the generic kernel and its numba version when a plan is compiled."""
 
 import functools
 import importlib
 import importlib.util
 
 from bireme import flags
+from bireme.arrays.places import CUDAPlace, Place
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.ops.table import Kernel, Row
-
-from .places import CUDAPlace, Place
 
 __all__ = ["form_of"]
 
 
 def form_of(row: Row, kernel: Kernel, place: Place) -> Kernel:
-    """The form of a row's kernel that runs at `place`."""
+    """The form of a row's kernel for `place`."""
     if not row.compiled or kernel is not row.kernel or isinstance(place, CUDAPlace):
         return kernel
     return _compiled(row.compiled, row.type) if _wanted(str(flags.get("use_numba"))) else kernel

@@ -1,10 +1,8 @@
-"""Tables that grow row by row: the value of a variable whose rows come into being when they are
-first updated.
+"""Tables that grow row by row: a row is created by its first update.
 
-A row's first value is a pure function of its id, so whoever asks sees it, whether or not the row
-exists yet, and looking up changes nothing. The rows there are lie in an ordinary array; a
-parameter and what its optimizer keeps share one index. This file knows ids and arrays; how kernels
-run on them stands in `growth`.
+The initial value of a row is a pure function of its id, so lookups of missing rows return it
+without creating them. Existing rows lie in an ordinary array; a parameter and its optimizer states
+share one index. Kernels for tables are in `bireme.runtime.table_kernels`.
 """
 
 from collections.abc import Callable
@@ -15,19 +13,19 @@ import numpy as np
 
 from bireme.errors import InvalidArgument
 
-from .arrays import Array, to_host
-from .index import Index
-from .room import Room
+from .growable import Room
+from .namespaces import Array, to_host
+from .row_index import Index
 from .values import SelectedRows
 
 __all__ = ["Recipe", "Table"]
 
-_DRAWN = 1 << 12  # new rows that are made at once
+_DRAWN = 1 << 12  # rows created at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """How rows begin: `draw(ids)` gives their values, `height` bounds the ids unless it is -1."""
+    """Initial rows: `draw(ids)` computes them; `height` bounds the ids unless it is -1."""
 
     draw: Callable[[Array], Array]
     height: int
@@ -47,10 +45,9 @@ class Table:
 
     @property
     def array(self) -> Array:
-        """Room for the rows, by slot."""
+        """The whole capacity, by slot."""
         return self._room.array
 
-    # -- what kernels and others ask of any array ------------------------------------------
     @property
     def shape(self) -> tuple[int, ...]:
         """The declared shape; -1 rows grow without bound."""
@@ -62,17 +59,17 @@ class Table:
 
     @property
     def base(self) -> "Table":
-        """As if a view: nobody may write a result over a table."""
+        """Always true, like a view: results must never be written over a table."""
         return self
 
     @property
     def nbytes(self) -> int:
-        """What the rows there are take, without the index."""
+        """Memory of the existing rows, without the index."""
         width = int(np.prod(self.recipe.row, dtype=np.int64))
         return self.index.count * width * int(self.dtype.itemsize)
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of existing rows."""
         return self.index.count
 
     def __repr__(self) -> str:
@@ -80,7 +77,7 @@ class Table:
 
     # -- rows ------------------------------------------------------------------------------
     def rows(self, ids: Array) -> Array:
-        """The rows of these ids, in the ids' shape; nothing comes into being.
+        """The rows of these ids, in the shape of the ids; creates no rows.
 
         Raises:
             InvalidArgument: an id is negative or beyond the declared rows.
@@ -99,7 +96,7 @@ class Table:
         return found.reshape(*np.shape(ids), *self.recipe.row)
 
     def checked(self, ids: Array) -> Array:
-        """Ids as one line of int64.
+        """The ids as a flat int64 array.
 
         Raises:
             InvalidArgument: one cannot be an id of this table.
@@ -107,7 +104,7 @@ class Table:
         flat = np.asarray(to_host(ids)).reshape(-1)
         if flat.dtype.kind not in "iu":
             raise InvalidArgument(
-                f"ids of table {self.name!r} are {flat.dtype}, not whole numbers",
+                f"ids of table {self.name!r} are {flat.dtype}, not integers",
                 hint="use layers.cast(ids, 'int64')",
             )
         flat = flat.astype(np.int64, copy=False)
@@ -120,7 +117,7 @@ class Table:
         return flat
 
     def fill(self) -> None:
-        """Give every id of the index its row."""
+        """Create rows for all ids of the index."""
         begin, end = self._filled, self.index.count
         if begin == end:
             return
@@ -132,7 +129,7 @@ class Table:
         self._filled = end
 
     def follow(self, other: "Table") -> None:
-        """Share the index of `other`: the same ids have rows in both.
+        """Share the index of `other`: both have rows for the same ids.
 
         Raises:
             InvalidArgument: both have rows already, and not the same.
@@ -149,7 +146,7 @@ class Table:
 
     @classmethod
     def of(cls, name: str, rows: SelectedRows) -> "Table":
-        """A table of these rows; whatever else is looked up in it reads as zeros."""
+        """A table of only these rows; every other id reads as zeros."""
         row, dtype = rows.value.shape[1:], rows.value.dtype
 
         def zeros(ids: Array) -> Array:
@@ -161,36 +158,43 @@ class Table:
 
     @property
     def values(self) -> Array:
-        """The rows there are, by slot; a view to read and to write."""
+        """The existing rows, by slot; a writable view."""
         self.fill()
         return self.array[: self.index.count]
 
     # -- as a whole ------------------------------------------------------------------------
     def selected(self) -> SelectedRows:
-        """The rows there are, with their ids in rising order."""
+        """Existing rows with their ids in ascending order."""
         order = np.argsort(self.index.ids)
-        return SelectedRows(self.index.ids[order], self.values[order], self.recipe.height)
+        ids, values = self.index.ids[order], self.values[order]
+        return SelectedRows(ids, values, self.recipe.height, ordered=True)
 
     def clear(self) -> None:
-        """Hold no rows."""
+        """Remove all rows."""
         self.index, self._filled = Index(), 0
         self._room = Room(self.recipe.row, self.recipe.dtype)
 
+    def check(self, ids: Array, values: Array) -> Array:
+        """Check the arguments of `restore`; the ids as a flat int64 array."""
+        flat = self.checked(ids)
+        if np.shape(values) != (flat.size, *self.recipe.row) or values.dtype != self.dtype:
+            raise InvalidArgument(
+                f"{flat.size} rows of {values.dtype}{list(np.shape(values))} do not fit {self!r}"
+            )
+        if len(np.unique(flat)) != flat.size:
+            raise InvalidArgument(f"rows for table {self.name!r} contain an id more than once")
+        return flat
+
     def restore(self, ids: Array, values: Array) -> None:
-        """Hold exactly these rows.
+        """Replace all rows by these.
 
         Raises:
-            InvalidArgument: the values do not fit the table, or an id repeats.
+            InvalidArgument: the values do not fit the table, or an id repeats; nothing has changed
+                then.
         """
-        flat = self.checked(ids)
-        if np.shape(values) != (flat.size, *self.recipe.row):
-            raise InvalidArgument(
-                f"{flat.size} rows of shape {list(np.shape(values))} do not fit {self!r}"
-            )
+        flat = self.check(ids, values)
         self.clear()
         slots = self.index.add(flat)
-        if self.index.count != flat.size:
-            raise InvalidArgument(f"rows for table {self.name!r} name an id more than once")
         self._room.grow(self.index.capacity, 0)
         self.array[slots] = values
         self._filled = flat.size

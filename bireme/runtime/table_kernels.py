@@ -1,7 +1,6 @@
-"""Kernels over tables that grow: updates run on slots, initialisers make tables.
+"""Kernels for growing tables: updates run on slots, initialisers create tables.
 
-A kernel's parameters keep their order, so that a step is written as for any kernel. This file
-knows kernels and tables, no programs.
+Parameters of a kernel keep their order, so steps are generated as for any kernel.
 """
 
 import functools
@@ -10,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.growing_table import Recipe, Table
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import SelectedRows
 from bireme.errors import InvalidArgument
 from bireme.ops.table import Kernel, Parameter, Role, Row
-
-from .arrays import Array, to_host
-from .tables import Recipe, Table
-from .values import SelectedRows
 
 __all__ = ["initially", "on_slots"]
 
@@ -23,7 +21,7 @@ __all__ = ["initially", "on_slots"]
 # -- updates -----------------------------------------------------------------------------------
 @functools.cache
 def on_slots(row: Row, kernel: Kernel) -> Kernel:
-    """An optimizer's kernel for selected rows, where parameter and states may be tables."""
+    """An optimizer's kernel for selected rows, whose parameter and states may be tables."""
     parameters = row.parameters(kernel)
     param, grad = _position(parameters, "Param"), _position(parameters, "Grad")
     out = next((i for i, p in enumerate(parameters) if p.role is Role.OUT), None)
@@ -58,7 +56,7 @@ def _position(parameters: Sequence[Parameter], source: str) -> int:
 
 
 def _placed(table: Table, grad: SelectedRows) -> SelectedRows:
-    """A gradient by slots, in rising order; its ids come into being here."""
+    """A gradient indexed by slots; creates missing rows."""
     slots = table.index.add(table.checked(grad.rows))
     value = to_host(grad.value)
     if value.shape[1:] != table.recipe.row:
@@ -67,16 +65,13 @@ def _placed(table: Table, grad: SelectedRows) -> SelectedRows:
             f"of rows {list(table.recipe.row)}",
             hint="all processes must run the same script",
         )
-    if len(slots) > 1 and not bool((slots[1:] > slots[:-1]).all()):
-        order = np.argsort(slots, kind="stable")
-        slots, value = slots[order], value[order]
     return SelectedRows(slots, value, table.index.count)
 
 
 def _outputs(
     given: Sequence[Any], arguments: Sequence[Any], sources: Sequence[int], out: int
 ) -> Any:
-    """Tables are written where they lie; the rest goes where it was offered."""
+    """Tables are updated in place; other outputs are written to the offered buffers."""
     offered = given[out] if isinstance(given[out], tuple) else (given[out],) * len(sources)
     if given[out] is None:
         offered = (None,) * len(sources)
@@ -89,14 +84,14 @@ def _outputs(
 
 # -- initialisers ------------------------------------------------------------------------------
 def initially(row: Row, kernel: Kernel, name: str, begin: int, stride: int, height: int) -> Kernel:
-    """An initialiser's kernel that makes a table: rows are computed when they are asked for.
+    """An initialiser's kernel that creates a table: rows are computed on demand.
 
-    Row `id` of the table is row `(id - begin) / stride` of what the operator would have given.
+    Row `id` of the table is row `(id - begin) / stride` of the operator's output.
     """
     parameters = row.parameters(kernel)
     shape_at = _position(parameters, "shape")
     key_at = next((i for i, p in enumerate(parameters) if p.role is Role.KEY), None)
-    written = key_at is None and row.type != "fill_constant"  # the operator holds all values
+    written = key_at is None and row.type != "fill_constant"  # the operator lists all values
 
     @functools.wraps(kernel)
     def make(*given: Any) -> Table:

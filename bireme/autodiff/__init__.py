@@ -1,0 +1,1 @@
+"""Programs that compute gradients, from the gradient rules of the op table."""
