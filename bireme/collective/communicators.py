@@ -1,7 +1,6 @@
-"""The communicators of a program's scope: rings by number, opened once, found again by name.
+"""The communicators of a scope: rings by number.
 
-They live in the scope like any other value, so that the startup program opens what the main
-program uses. Knows jobs and rings; not what operators do with them.
+They are a value of the scope, so that the startup program opens what the main program uses.
 """
 
 import os
@@ -9,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bireme.errors import ConfigError
-from bireme.runtime.context import EffectContext
+from bireme.runtime.effects import EffectContext
 
-from .engines import Job, Session, choose_engine, join
+from .engines import choose_engine, join
 from .rings import Ring
+from .session import Job, Session
 
 __all__ = ["Communicators", "held_by", "of_context", "open_job"]
 
@@ -40,7 +40,7 @@ class Communicators:
             ring.wait()
 
     def open(self, job: Job, number: int, inter_ranks: int = 0) -> None:
-        """Open ring `number` among the ranks of `job`; it may be open already."""
+        """Open ring `number` among the ranks of `job`. Safe to repeat."""
         if number in self.rings:
             return
         if job.endpoints not in self.sessions:
@@ -49,7 +49,7 @@ class Communicators:
         self.rings[number] = Ring(group, inter_ranks)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leave; because of `error`, if there is one, which the others hear before links close."""
+        """Leave the jobs, first telling the other ranks of `error` if there is one."""
         if error is not None:
             for session in self.sessions.values():
                 session.fail(error)
@@ -74,7 +74,7 @@ def held_by(context: EffectContext) -> Communicators:
 
 
 def of_context(context: EffectContext) -> Communicators:
-    """The same, opened; those of an nccl2 program are opened now if its startup did not."""
+    """The same, with the rings of an nccl2 program open."""
     held = held_by(context)
     program = context.program
     if not held.rings and program._trainers_endpoints:
@@ -92,7 +92,7 @@ def of_context(context: EffectContext) -> Communicators:
 def open_job(
     context: EffectContext, endpoints: Sequence[str], rank: int, rings: int, inter_ranks: int
 ) -> None:
-    """Meet all trainers and open every communicator of an nccl2 program."""
+    """Join all trainers and open every communicator of an nccl2 program."""
     if inter_ranks and (len(endpoints) <= inter_ranks or len(endpoints) % inter_ranks):
         raise ConfigError(
             f"{len(endpoints)} trainers cannot be divided into groups of {inter_ranks}",

@@ -1,66 +1,32 @@
-"""Which engine carries a job's collectives, and how its groups are made.
+"""The engines of collectives, and the choice among them.
 
-The place and the environment choose: a GPU takes nccl, a process under mpiexec mpi, any other
-grpc; the flag `collective_engine` overrides. Every engine is one row of a table.
+A GPU uses nccl, a process under mpiexec mpi, any other grpc; FLAGS_collective_engine overrides.
 """
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from bireme import flags
-from bireme.errors import ConfigError, UnknownName, UnsupportedError
-from bireme.rpc.admin import opened
-from bireme.rpc.tally import tally
-from bireme.runtime.places import CPUPlace, CUDAPlace, Place
+from bireme.arrays.places import CUDAPlace, Place
+from bireme.errors import UnknownName, UnsupportedError
+from bireme.monitoring.admin import opened
+from bireme.monitoring.counters import tally
 
 from .group import Group
+from .local import local_groups
+from .mpi import MpiSession
+from .nccl import nccl_group
+from .session import Job, Session
+from .world import Settings, World
 
-if TYPE_CHECKING:
-    from .world import World
+__all__ = ["ENGINES", "choose_engine", "join", "mpi_rank_and_size"]
 
-__all__ = ["ENGINES", "Job", "Session", "choose_engine", "join", "mpi_rank_and_size"]
-
-_HOST = CPUPlace()
 _MPI_VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("PMIX_RANK", "PMIX_SIZE"),
 )
-
-
-@dataclass(frozen=True)
-class Job:
-    """The ranks of one job: where each listens, and which of them this process is."""
-
-    endpoints: tuple[str, ...]
-    rank: int
-    place: Place = _HOST
-    terms: str = ""  # what else the ranks must agree on
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < len(self.endpoints):
-            raise ConfigError(
-                f"trainer id {self.rank} is not one of {len(self.endpoints)} trainers",
-                where=f"trainers: {', '.join(self.endpoints)}",
-                hint="trainer ids count from 0",
-            )
-        if len(set(self.endpoints)) != len(self.endpoints):
-            raise ConfigError(f"an endpoint is named twice: {', '.join(self.endpoints)}")
-
-
-class Session(Protocol):
-    """A job that has been joined: opens groups of all its ranks."""
-
-    def group(self, name: str) -> Group:
-        """Every rank calls this with one name."""
-
-    def fail(self, error: BaseException) -> None:
-        """Tell the other ranks the error that ends this one."""
-
-    def close(self) -> None:
-        """Leave the job."""
 
 
 def mpi_rank_and_size(environ: Mapping[str, str]) -> tuple[int, int] | None:
@@ -97,10 +63,8 @@ def join(job: Job, engine: str) -> Session:
 
 
 # -- the engines ---------------------------------------------------------------------------------
-
-
 class _Local:
-    """Ranks that are threads of this process; they meet by the job's endpoints."""
+    """Ranks that are threads of this process; the job's endpoints identify it."""
 
     _lock = threading.Lock()
     _waiting: dict[tuple[Any, ...], dict[int, Group]] = {}
@@ -109,8 +73,6 @@ class _Local:
         self._job = job
 
     def group(self, name: str) -> Group:
-        from .local import local_groups
-
         key = (self._job.endpoints, name)
         with self._lock:
             if key not in self._waiting:
@@ -121,28 +83,24 @@ class _Local:
         return mine
 
     def fail(self, error: BaseException) -> None:
-        """A thread that leaves its group says enough."""
+        """A thread that closes its group is noticed by the others."""
 
     def close(self) -> None:
-        """Groups are closed by whoever has them."""
+        """Nothing to free beside the groups."""
 
 
 def _mpi(job: Job) -> Session:
-    from .mpi import MpiSession
-
     return MpiSession(job.rank, len(job.endpoints), int(flags.get("rpc_deadline")) / 1000)
 
 
 class _Nccl:
-    """Ids travel by the grpc engine's world, data by NCCL."""
+    """Ranks join through the grpc engine; NCCL moves the data."""
 
     def __init__(self, job: Job) -> None:
         self._device = job.place.id if isinstance(job.place, CUDAPlace) else 0
         self._world = _world(job)
 
     def group(self, name: str) -> Group:
-        from .nccl import nccl_group
-
         return nccl_group(self._world, name, self._device)
 
     def fail(self, error: BaseException) -> None:
@@ -152,15 +110,8 @@ class _Nccl:
         self._world.close()
 
 
-def _world(job: Job) -> "World":
-    from .world import Settings, World
-
-    settings = Settings(
-        heartbeat=float(flags.get("heartbeat_seconds")),
-        timeout=int(flags.get("rpc_deadline")) / 1000,
-        payload=str(flags.get("collective_payload")),
-        terms=job.terms,
-    )
+def _world(job: Job) -> World:
+    settings = Settings.from_flags(int(flags.get("rpc_deadline")) / 1000, job.terms)
     own = job.endpoints[job.rank]
     return World(job.rank, len(job.endpoints), job.endpoints[0], own, settings)
 

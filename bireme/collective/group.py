@@ -1,7 +1,7 @@
-"""The Group port: what ranks can do together, and the checks that every engine shares.
+"""`Group`: the collectives, with the checks that every engine shares.
 
-A group knows its rank, its size and its calls; it refuses to know how bytes travel. An engine
-subclasses `BaseGroup` and supplies the `_verbs` on flat, contiguous arrays.
+An engine subclasses it and supplies the underscored methods, on flat, contiguous arrays. How
+bytes travel is not known here.
 """
 
 import threading
@@ -9,72 +9,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import BiremeError, CollectiveMismatch, InvalidArgument
-from bireme.runtime.arrays import Array
 
 from .reduction import check_op
 
-__all__ = ["BaseGroup", "Call", "Group", "check_same"]
-
-
-@runtime_checkable
-class Group(Protocol):
-    """Ranks 0..size-1 that call the same collectives in the same order.
-
-    Arrays are NumPy (CuPy for the nccl engine) and results are written in place. Every method
-    returns within the group's deadline or raises PeerLost, DeadlineExceeded or
-    CollectiveMismatch; after such an error the group is of no further use.
-    """
-
-    rank: int
-    size: int
-    queues: bool  # whether collectives return before they are done, and `wait` is where they are
-
-    def all_reduce(self, array: Array, op: str = "sum") -> None:
-        """Reduce over the ranks, in rank order; every rank's array holds the result."""
-
-    def reduce(self, array: Array, root: int = 0, op: str = "sum") -> None:
-        """The same, but only root's array changes."""
-
-    def broadcast(self, array: Array, root: int = 0) -> None:
-        """Every rank's array becomes root's."""
-
-    def all_gather(self, out: Array, array: Array) -> None:
-        """out[r] = rank r's array."""
-
-    def reduce_scatter(self, out: Array, array: Array, op: str = "sum") -> None:
-        """out = the reduction of array[rank] over the ranks."""
-
-    def gather(self, out: Array | None, array: Array, root: int = 0) -> None:
-        """On root, out[r] = rank r's array; the others pass None."""
-
-    def scatter(self, out: Array, array: Array | None, root: int = 0) -> None:
-        """out = root's array[rank]; the others pass None."""
-
-    def send(self, array: Array, to: int, tag: int = 0) -> None:
-        """Return when the array may be overwritten."""
-
-    def recv(self, array: Array, source: int | None = None, tag: int = 0) -> int:
-        """Fill the array from `source`, or from whoever sends first; return the sender."""
-
-    def barrier(self) -> None:
-        """Return when every rank has come."""
-
-    def wait(self) -> None:
-        """What the caller does next sees the results of all calls so far: a device queues them."""
-
-    def here(self) -> AbstractContextManager[Any]:
-        """To be entered by another thread that works in the caller's stead."""
-
-    def split(self, color: int | None, key: int = 0) -> "Group | None":
-        """Sub-groups of equal color, ranked by (key, rank); None belongs to none."""
-
-    def close(self) -> None:
-        """Give the engine's resources back. A second close does nothing."""
+__all__ = ["Call", "Group", "check_message", "check_same", "message_label"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +57,35 @@ def check_same(calls: Sequence[str], rank: int, number: int) -> None:
     )
 
 
-class BaseGroup(ABC):
-    """Argument checks, contiguity and splitting; one call at a time."""
+def message_label(array: Array, shape: tuple[int, ...]) -> str:
+    """What sender and receiver of a message must agree on."""
+    return f"{array.dtype}{list(shape)}"
+
+
+def check_message(sender: int, sent: str, receiver: int, wanted: str) -> None:
+    """Raise CollectiveMismatch unless a message is what its receiver expects."""
+    if sent != wanted:
+        raise CollectiveMismatch(
+            f"rank {sender} sent {sent}, rank {receiver} receives {wanted}",
+            peer=f"rank {sender}",
+            hint="the receiver's array must have the sender's dtype and shape",
+        )
+
+
+class Group(ABC):
+    """Ranks 0..size-1 that call the same collectives in the same order.
+
+    Arrays are NumPy (CuPy for the nccl engine) and results are written in place. Every method
+    returns within the group's deadline; after an error the group is of no further use.
+
+    Raises:
+        InvalidArgument: the arrays do not fit the call.
+        PeerLost, DeadlineExceeded, CollectiveMismatch: a rank is lost, late, or calls another.
+    """
 
     rank: int
     size: int
-    queues = False
+    queues = False  # whether collectives return before they are done; `wait` is where they are
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
@@ -127,14 +94,15 @@ class BaseGroup(ABC):
         self._broken: BiremeError | None = None
 
     # -- collectives -----------------------------------------------------------------------
-
     def all_reduce(self, array: Array, op: str = "sum") -> None:
+        """Reduce over the ranks, in rank order; every rank's array holds the result."""
         self._check(array, op)
         call = _call("all_reduce", array, op=op)
         with _Flat(array, self.wait) as flat:
             self._do(call, self._all_reduce, flat, op)
 
     def reduce(self, array: Array, root: int = 0, op: str = "sum") -> None:
+        """The same, but only root's array changes."""
         self._check(array, op, root)
         call = _call("reduce", array, op=op, root=root)
         if self.rank == root:
@@ -144,11 +112,13 @@ class BaseGroup(ABC):
             self._do(call, self._reduce, array.copy().reshape(-1), op, root)
 
     def broadcast(self, array: Array, root: int = 0) -> None:
+        """Every rank's array becomes root's."""
         self._check(array, root=root)
         with _Flat(array, self.wait) as flat:
             self._do(_call("broadcast", array, root=root), self._broadcast, flat, root)
 
     def all_gather(self, out: Array, array: Array) -> None:
+        """out[r] = rank r's array."""
         self._check(array)
         self._check_rows(out, array, "all_gather")
         with _Flat(out, self.wait) as rows:
@@ -156,6 +126,7 @@ class BaseGroup(ABC):
             self._do(call, self._all_gather, self._rows(rows), _contiguous(array))
 
     def reduce_scatter(self, out: Array, array: Array, op: str = "sum") -> None:
+        """out = the reduction of array[rank] over the ranks."""
         self._check(array, op)
         self._check_rows(array, out, "reduce_scatter")
         with _Flat(out, self.wait) as flat:
@@ -163,6 +134,7 @@ class BaseGroup(ABC):
             self._do(call, self._reduce_scatter, flat, self._rows(_contiguous(array)), op)
 
     def gather(self, out: Array | None, array: Array, root: int = 0) -> None:
+        """On root, out[r] = rank r's array; the others pass None."""
         self._check(array, root=root)
         call = _call("gather", array, root=root)
         if self.rank != root:
@@ -173,6 +145,7 @@ class BaseGroup(ABC):
             self._do(call, self._gather, self._rows(rows), _contiguous(array), root)
 
     def scatter(self, out: Array, array: Array | None, root: int = 0) -> None:
+        """out = root's array[rank]; the others pass None."""
         self._check(out, root=root)
         rows = None
         if self.rank == root:
@@ -182,28 +155,32 @@ class BaseGroup(ABC):
             self._do(_call("scatter", out, root=root), self._scatter, flat, rows, root)
 
     def barrier(self) -> None:
+        """Return when every rank has come."""
         self._do(Call("barrier"), _nothing)
 
     def wait(self) -> None:  # noqa: B027  # most engines are done when they return
-        """What the caller does next sees the results of all calls so far."""
+        """Order what the caller does next after all calls so far, which a device queues."""
 
     def here(self) -> AbstractContextManager[Any]:
-        """To be entered by another thread that works in the caller's stead."""
+        """The caller's device and stream, for another thread that works on its behalf."""
         return nullcontext()
 
     def send(self, array: Array, to: int, tag: int = 0) -> None:
+        """Return when the array may be overwritten."""
         self._check(array)
         self._check_peer(to, "send to")
         self._send(_contiguous(array), array.shape, to, tag)
 
     def recv(self, array: Array, source: int | None = None, tag: int = 0) -> int:
+        """Fill the array from `source`, or from whoever sends first; return the sender."""
         self._check(array)
         if source is not None:
             self._check_peer(source, "receive from")
         with _Flat(array, self.wait) as flat:
             return self._recv(flat, array.shape, source, tag)
 
-    def split(self, color: int | None, key: int = 0) -> Group | None:
+    def split(self, color: int | None, key: int = 0) -> "Group | None":
+        """Sub-groups of equal color, ranked by (key, rank); None belongs to none."""
         mine = np.array([-1 if color is None else color, key, self.rank], np.int64)
         if color is not None and color < 0:
             raise InvalidArgument(f"color {color} is negative", hint="None joins no group")
@@ -213,10 +190,9 @@ class BaseGroup(ABC):
         return self._subgroup(None if color is None else color, [r for _, r in members])
 
     # -- what an engine supplies -----------------------------------------------------------
-
     @abstractmethod
     def _agree(self, call: Call) -> None:
-        """Meet the other ranks and see that all make the same call."""
+        """Check that all ranks make the same call."""
 
     @abstractmethod
     def _all_reduce(self, flat: Array, op: str) -> None: ...
@@ -243,15 +219,16 @@ class BaseGroup(ABC):
     def _recv(self, flat: Array, shape: tuple[int, ...], source: int | None, tag: int) -> int: ...
 
     @abstractmethod
-    def _subgroup(self, color: int | None, ranks: list[int]) -> Group | None:
+    def _subgroup(self, color: int | None, ranks: list[int]) -> "Group | None":
         """Called by every rank; `ranks` are those of this rank's color, in their new order."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free the engine's resources. Safe to repeat."""
 
-    def _carry(self, call: Call, verb: Callable[..., None], *args: Any) -> None:
+    def _carry(self, call: Call, act: Callable[..., None], *args: Any) -> None:
         self._agree(call)
-        verb(*args)
+        act(*args)
 
     def _reduce(self, flat: Array, op: str, root: int) -> None:
         """Off root `flat` is scratch."""
@@ -262,19 +239,17 @@ class BaseGroup(ABC):
         self.all_gather(table, mine)
 
     # -- one call --------------------------------------------------------------------------
-
-    def _do(self, call: Call, verb: Callable[..., None], *args: Any) -> None:
+    def _do(self, call: Call, act: Callable[..., None], *args: Any) -> None:
         with self._turn:
             if self._broken is not None:
                 raise self._broken
             try:
-                self._carry(call, verb, *args)
+                self._carry(call, act, *args)
             except BiremeError as error:
                 self._broken = error
                 raise
 
     # -- checks ----------------------------------------------------------------------------
-
     def _check(self, array: Array, op: str | None = None, root: int | None = None) -> None:
         dtype = getattr(array, "dtype", None)
         if dtype is None or not hasattr(array, "reshape"):
@@ -337,4 +312,4 @@ def _call(kind: str, array: Array, op: str = "", root: int = -1) -> Call:
 
 
 def _nothing() -> None:
-    """The verb of a barrier: to agree is all there is."""
+    """A barrier is over once all agree on the call."""

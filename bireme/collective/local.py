@@ -1,7 +1,6 @@
-"""The local engine: the ranks are threads of one process. The reference for the others.
+"""The local engine: ranks are threads of one process. The reference for the others.
 
-Knows no wire: a rank puts a copy of its array on a table, waits until every rank has, and
-computes its own result from what lies there.
+Every rank publishes a copy of its array, waits for all others, and computes its own result.
 """
 
 import threading
@@ -9,55 +8,55 @@ import time
 from collections import deque
 from typing import Any
 
-from bireme.errors import CollectiveMismatch, DeadlineExceeded, PeerLost
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
+from bireme.errors import DeadlineExceeded, PeerLost
 
-from .group import BaseGroup, Call, Group, check_same
+from .group import Call, Group, check_message, check_same, message_label
 from .reduction import finish, fold
 
 __all__ = ["LocalGroup", "local_groups"]
 
 
 def local_groups(size: int, timeout: float = 60.0) -> list["LocalGroup"]:
-    """One group of `size` ranks; give each thread its own element."""
-    table = _Table(size)
-    return [LocalGroup(table, rank, timeout) for rank in range(size)]
+    """One group of `size` ranks; each thread uses its own element."""
+    board = _Board(size)
+    return [LocalGroup(board, rank, timeout) for rank in range(size)]
 
 
-class _Table:
-    """Where the ranks meet. One round per collective; a round ends when all have taken it."""
+class _Board:
+    """What the ranks share: the values of each collective, and messages."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.changed = threading.Condition()
-        self.rounds: dict[tuple[Any, ...], dict[int, Any]] = {}
+        self.values: dict[tuple[Any, ...], dict[int, Any]] = {}
         self.taken: dict[tuple[Any, ...], int] = {}
-        self.mail: dict[tuple[int, int, int], deque[tuple[str, Array]]] = {}
+        self.messages: dict[tuple[int, int, int], deque[tuple[str, Array]]] = {}
         self.left: set[int] = set()
-        self.children: dict[tuple[Any, ...], _Table] = {}
+        self.children: dict[tuple[Any, ...], _Board] = {}
 
-    def meet(self, key: tuple[Any, ...], rank: int, value: Any, deadline: float) -> list[Any]:
-        """Put `value` down, wait for all, return everybody's in rank order."""
+    def exchange(self, key: tuple[Any, ...], rank: int, value: Any, deadline: float) -> list[Any]:
+        """Publish `value`, wait for all ranks, return all values in rank order."""
         with self.changed:
-            seats = self.rounds.setdefault(key, {})
-            seats[rank] = value
+            found = self.values.setdefault(key, {})
+            found[rank] = value
             self.changed.notify_all()
-            while len(seats) < self.size:
-                missing = [r for r in range(self.size) if r not in seats]
+            while len(found) < self.size:
+                missing = [r for r in range(self.size) if r not in found]
                 self._wait(missing, deadline, [r for r in missing if r in self.left])
             self.taken[key] = self.taken.get(key, 0) + 1
             if self.taken[key] == self.size:
-                del self.rounds[key], self.taken[key]
-            return [seats[r] for r in range(self.size)]
+                del self.values[key], self.taken[key]
+            return [found[r] for r in range(self.size)]
 
-    def take_mail(self, to: int, source: int | None, tag: int, deadline: float) -> Any:
+    def receive(self, to: int, source: int | None, tag: int, deadline: float) -> Any:
         sources = [r for r in range(self.size) if r != to] if source is None else [source]
         with self.changed:
             while True:
                 for sender in sources:
-                    box = self.mail.get((sender, to, tag))
-                    if box:
-                        return sender, *box.popleft()
+                    queue = self.messages.get((sender, to, tag))
+                    if queue:
+                        return sender, *queue.popleft()
                 left = set(sources) <= self.left
                 self._wait(sources, deadline, sources if left else [])
 
@@ -71,12 +70,12 @@ class _Table:
         self.changed.wait(left)
 
 
-class LocalGroup(BaseGroup):
-    """A rank among the threads of this process."""
+class LocalGroup(Group):
+    """A rank that is a thread of this process."""
 
-    def __init__(self, table: _Table, rank: int, timeout: float) -> None:
-        super().__init__(rank, table.size)
-        self._table = table
+    def __init__(self, board: _Board, rank: int, timeout: float) -> None:
+        super().__init__(rank, board.size)
+        self._board = board
         self._timeout = timeout
         self._number = 0
         self._splits = 0
@@ -86,51 +85,46 @@ class LocalGroup(BaseGroup):
 
     def _agree(self, call: Call) -> None:
         self._number += 1
-        calls = self._meet("call", str(call))
+        calls = self._exchange("call", str(call))
         check_same(calls, self.rank, self._number)
 
-    def _meet(self, what: str, value: Any) -> list[Any]:
-        return self._table.meet((what, self._number), self.rank, value, self._deadline())
+    def _exchange(self, what: str, value: Any) -> list[Any]:
+        return self._board.exchange((what, self._number), self.rank, value, self._deadline())
 
     def _all_reduce(self, flat: Array, op: str) -> None:
-        fold(op, self._meet("data", flat.copy()), flat)
+        fold(op, self._exchange("data", flat.copy()), flat)
         finish(op, flat, self.size)
 
     def _broadcast(self, flat: Array, root: int) -> None:
-        flat[...] = self._meet("data", flat.copy() if self.rank == root else None)[root]
+        flat[...] = self._exchange("data", flat.copy() if self.rank == root else None)[root]
 
     def _all_gather(self, rows: Array, flat: Array) -> None:
-        for row, other in zip(rows, self._meet("data", flat.copy()), strict=True):
+        for row, other in zip(rows, self._exchange("data", flat.copy()), strict=True):
             row[...] = other
 
     def _reduce_scatter(self, flat: Array, rows: Array, op: str) -> None:
-        everyone = self._meet("data", rows.copy())
+        everyone = self._exchange("data", rows.copy())
         fold(op, [each[self.rank] for each in everyone], flat)
         finish(op, flat, self.size)
 
     def _gather(self, rows: Array | None, flat: Array, root: int) -> None:
-        everyone = self._meet("data", flat.copy())
+        everyone = self._exchange("data", flat.copy())
         if rows is not None:
             for row, other in zip(rows, everyone, strict=True):
                 row[...] = other
 
     def _scatter(self, flat: Array, rows: Array | None, root: int) -> None:
-        flat[...] = self._meet("data", None if rows is None else rows.copy())[root][self.rank]
+        flat[...] = self._exchange("data", None if rows is None else rows.copy())[root][self.rank]
 
     def _send(self, flat: Array, shape: tuple[int, ...], to: int, tag: int) -> None:
-        with self._table.changed:
-            box = self._table.mail.setdefault((self.rank, to, tag), deque())
-            box.append((f"{flat.dtype}{list(shape)}", flat.copy()))
-            self._table.changed.notify_all()
+        with self._board.changed:
+            queue = self._board.messages.setdefault((self.rank, to, tag), deque())
+            queue.append((message_label(flat, shape), flat.copy()))
+            self._board.changed.notify_all()
 
     def _recv(self, flat: Array, shape: tuple[int, ...], source: int | None, tag: int) -> int:
-        sender, label, sent = self._table.take_mail(self.rank, source, tag, self._deadline())
-        wanted = f"{flat.dtype}{list(shape)}"
-        if label != wanted:
-            raise CollectiveMismatch(
-                f"rank {sender} sent {label}, rank {self.rank} receives {wanted}",
-                peer=f"rank {sender}",
-            )
+        sender, label, sent = self._board.receive(self.rank, source, tag, self._deadline())
+        check_message(sender, label, self.rank, message_label(flat, shape))
         flat[...] = sent
         return int(sender)
 
@@ -138,12 +132,12 @@ class LocalGroup(BaseGroup):
         self._splits += 1
         if color is None:
             return None
-        with self._table.changed:
+        with self._board.changed:
             key = (self._splits, color)
-            table = self._table.children.setdefault(key, _Table(len(ranks)))
-        return LocalGroup(table, ranks.index(self.rank), self._timeout)
+            board = self._board.children.setdefault(key, _Board(len(ranks)))
+        return LocalGroup(board, ranks.index(self.rank), self._timeout)
 
     def close(self) -> None:
-        with self._table.changed:
-            self._table.left.add(self.rank)
-            self._table.changed.notify_all()
+        with self._board.changed:
+            self._board.left.add(self.rank)
+            self._board.changed.notify_all()

@@ -1,12 +1,13 @@
-"""Who is in the job, who is lost, and whose fault it is. The rules of rank 0's register.
+"""Rank 0's register of the ranks, as requests and answers, and the refusals in words.
 
-A state machine: requests and the time go in, answers come out. It owns no socket, no thread
-and no clock, so that "rank 2 is silent for ten seconds" is a unit test.
+A state machine: it owns no socket, no thread and no clock.
 """
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
+
+from bireme.net.membership import Membership, Refusal
 
 __all__ = ["Beat", "Fetch", "Join", "Leave", "Post", "Register", "Report", "Request", "State"]
 
@@ -64,108 +65,84 @@ class State(msgspec.Struct):
     value: bytes | None = None
 
 
-@dataclass
+class Loss(NamedTuple):
+    """The rank at fault, and what it did."""
+
+    rank: int
+    reason: str
+
+
 class Register:
     """The register of one job, kept by rank 0."""
 
-    size: int
-    terms: str
-    silence: float  # seconds after which a silent member is lost
-    token: str
-    infos: dict[int, Join] = field(default_factory=dict)
-    seen: dict[int, float] = field(default_factory=dict)
-    left: dict[int, set[int]] = field(default_factory=dict)  # who left -> who knows it
-    values: dict[str, bytes] = field(default_factory=dict)
-    heard: float = 0.0
-    lost: int = -1
-    reason: str = ""
-    told: set[int] = field(default_factory=set)  # who knows about the loss
+    def __init__(self, size: int, terms: str, silence: float, token: str) -> None:
+        self._terms = terms
+        self._silence = silence  # seconds after which a silent rank is lost
+        self._token = token
+        # Rank 0 itself beats often: when nobody was heard, not even rank 0, it stood still.
+        self._ranks: Membership[Loss] = Membership(size, pause=silence / 2)
+        self._addresses: dict[int, bytes] = {}
+        self._values: dict[str, bytes] = {}
 
     def handle(self, request: Request, now: float) -> State:
-        """The only door."""
+        """Take one request; the answer to it."""
+        self._ranks.tick(now)
         if isinstance(request, Join):
-            if self._is_over_for(request):
-                return State(missing=[0])
-            refused = self._join(request)
-            if refused:
+            known = self._ranks.get(request.rank)
+            if known is not None and known.left:
+                return State(missing=[0])  # it asks for the next job at the same address
+            if refused := self._join(request):
                 return State(refused=refused)
-        self._forgive_pause(now)
-        self.seen[request.rank] = now
+        self._ranks.hear(request.rank)
         self._act(request)
-        self._find_silent(now)
+        self._find_silent()
         return self._state(request)
 
-    def _is_over_for(self, join: Join) -> bool:
-        """Whether the rank has left this job, and asks for the next one at the same address."""
-        known = self.infos.get(join.rank)
-        return join.rank in self.left and known is not None and known != join
-
     def _join(self, join: Join) -> str:
-        known = self.infos.get(join.rank)
-        if not 0 <= join.rank < self.size or join.size != self.size:
-            return f"rank {join.rank} of {join.size} asks to join a job of {self.size} ranks"
-        if join.terms != self.terms:
-            return f"rank 0 is set up for {self.terms}, rank {join.rank} for {join.terms}"
-        if known is not None and known.incarnation != join.incarnation:
-            return f"rank {join.rank} is taken by another process"
-        self.infos[join.rank] = join
+        size = self._ranks.count
+        outside = f"rank {join.rank} of {join.size} asks to join a job of {size} ranks"
+        if join.size != size:
+            return outside
+        if 0 <= join.rank < size and join.terms != self._terms:
+            return f"rank 0 is set up for {self._terms}, rank {join.rank} for {join.terms}"
+        match self._ranks.join(join.rank, join.incarnation, self._silence):
+            case Refusal.OUT_OF_RANGE:
+                return outside
+            case Refusal.TAKEN:
+                return f"rank {join.rank} is taken by another process"
+        self._addresses[join.rank] = join.info
         return ""
 
     def _act(self, request: Request) -> None:
         match request:
             case Report():
-                self._blame(request.culprit, request.reason)
+                self._ranks.blame(Loss(request.culprit, request.reason))
             case Leave():
-                self.left.setdefault(request.rank, {request.rank})
+                self._ranks.leave(request.rank)
             case Post():
-                self.values[request.key] = request.value
+                self._values[request.key] = request.value
 
-    def _blame(self, culprit: int, reason: str) -> None:
-        # The first loss is the cause; those after it left because of it.
-        if self.lost < 0:
-            self.lost, self.reason = culprit, reason
-
-    def _forgive_pause(self, now: float) -> None:
-        # Rank 0 itself beats often: if it heard nobody, not even itself, then it was stopped.
-        if now - self.heard > self.silence / 2:
-            self.seen = dict.fromkeys(self.seen, now)
-        self.heard = now
-
-    def _find_silent(self, now: float) -> None:
-        if not self.complete:
-            return
-        for rank in sorted(self.seen):
-            silent = now - self.seen[rank]
-            if rank not in self.left and silent > self.silence:
-                self._blame(rank, f"silent for {silent:.1f} s")
+    def _find_silent(self) -> None:
+        if self._ranks.complete and (found := self._ranks.silent()):
+            member, since = found
+            self._ranks.blame(Loss(member.number, f"silent for {since:.1f} s"))
 
     def _state(self, request: Request) -> State:
-        for knows in self.left.values():
-            knows.add(request.rank)
-        if self.lost >= 0:
-            self.told.add(request.rank)
-        infos = [self.infos[r].info for r in range(self.size)] if self.complete else []
+        ranks = self._ranks
+        ranks.tell(request.rank)
+        everybody = isinstance(request, Join) and ranks.complete
+        lost = ranks.failure or Loss(-1, "")
         return State(
-            missing=[r for r in range(self.size) if r not in self.infos],
-            members=infos if isinstance(request, Join) else [],
-            token=self.token,
-            lost=self.lost,
-            reason=self.reason,
-            left=sorted(self.left),
-            value=self.values.get(request.key) if isinstance(request, Fetch) else None,
+            missing=ranks.missing,
+            members=[self._addresses[r] for r in range(ranks.count)] if everybody else [],
+            token=self._token,
+            lost=lost.rank,
+            reason=lost.reason,
+            left=[member.number for member in ranks.members if member.left],
+            value=self._values.get(request.key) if isinstance(request, Fetch) else None,
         )
-
-    @property
-    def complete(self) -> bool:
-        return len(self.infos) == self.size
 
     def may_close(self) -> bool:
         """Whether everybody who is still there knows what the register had to say."""
-        for rank in self.infos:
-            if rank in (0, self.lost) or rank in self.left:
-                continue
-            if self.lost >= 0 and rank not in self.told:
-                return False
-            if any(rank not in knows for knows in self.left.values()):
-                return False
-        return True
+        excused = {0} if self._ranks.failure is None else {0, self._ranks.failure.rank}
+        return all(member.number in excused for member in self._ranks.uninformed)

@@ -1,8 +1,7 @@
 """The mpi engine: ranks started by mpiexec, data moved by mpi4py.
 
-Calls are agreed on and waits have deadlines as everywhere; the sum itself is MPI's, in MPI's
-order: the same on every rank and in every run of one installation, but not always rank order.
-The only file that imports mpi4py.
+Sums are in MPI's order: the same on every rank and in every run of one installation, but not
+always rank order. No other file imports mpi4py.
 """
 
 import os
@@ -11,17 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
+from bireme.ending import describe
 from bireme.errors import (
-    CollectiveMismatch,
     ConfigError,
     DeadlineExceeded,
     PeerLost,
     UnsupportedError,
 )
-from bireme.runtime.arrays import Array
 
-from .group import BaseGroup, Call, Group, check_same
-from .leaving import describe
+from .group import Call, Group, check_message, check_same, message_label
 from .reduction import finish, fold
 
 __all__ = ["MpiGroup", "MpiSession", "runtime_rank_and_size"]
@@ -68,23 +66,22 @@ class MpiSession:
         """mpi4py finalises MPI when the process ends."""
 
 
-class MpiGroup(BaseGroup):
-    """A communicator of its own for data, one for words, one for letters."""
+class MpiGroup(Group):
+    """Three communicators: for data, for agreeing on calls, for point-to-point messages."""
 
     def __init__(self, comm: Any, timeout: float) -> None:
         super().__init__(comm.Get_rank(), comm.Get_size())
         self._mpi = _mpi()
         self._comm = comm
-        self._words = comm.Dup()
-        self._letters = comm.Dup()
+        self._calls = comm.Dup()
+        self._messages = comm.Dup()
         self._timeout = timeout
         self._number = 0
         self._closed = False
         self._parts: list[MpiGroup] = []
-        self._last_words: list[Any] = []
+        self._notices: list[Any] = []
 
     # -- agreement and waiting -----------------------------------------------------------------
-
     def _agree(self, call: Call) -> None:
         if self._closed:
             raise ConfigError("this group is closed")
@@ -93,8 +90,8 @@ class MpiGroup(BaseGroup):
         frames = np.empty((self.size, _FRAME), np.uint8)
         frames[self.rank] = mine
         others = [r for r in range(self.size) if r != self.rank]
-        answers = {r: self._words.Irecv(frames[r], r, 0) for r in others}
-        sent = [self._words.Isend(mine, r, 0) for r in others]
+        answers = {r: self._calls.Irecv(frames[r], r, 0) for r in others}
+        sent = [self._calls.Isend(mine, r, 0) for r in others]
         self._wait(answers)
         self._mpi.Request.Waitall(sent)
         if not (frames == mine).all():
@@ -102,10 +99,10 @@ class MpiGroup(BaseGroup):
             check_same(list(map(self._text, frames)), self.rank, self._number)
 
     def fail(self, cause: str) -> None:
-        """Let those who wait for this rank know that it will not come, and why."""
+        """Tell the ranks that wait for this one why it will not come."""
         frame = np.frombuffer(f"!{cause}".encode()[:_FRAME].ljust(_FRAME), np.uint8)
         others = [r for r in range(self.size) if r != self.rank]
-        self._last_words = [frame, *(self._words.Isend(frame, r, 0) for r in others)]
+        self._notices = [frame, *(self._calls.Isend(frame, r, 0) for r in others)]
         for part in self._parts:
             part.fail(cause)
 
@@ -146,7 +143,6 @@ class MpiGroup(BaseGroup):
                 os.sched_yield()  # whoever is awaited may need this core
 
     # -- collectives -----------------------------------------------------------------------
-
     def _native(self, op: str, dtype: np.dtype[Any]) -> Any:
         """MPI's own operation where it has one for the dtype."""
         if dtype.kind not in "iuf" or (dtype.itemsize < 2 and dtype.kind == "f") or dtype == "f2":
@@ -187,12 +183,11 @@ class MpiGroup(BaseGroup):
         source = None if rows is None else _bytes(np.ascontiguousarray(rows))
         self._comm.Scatter(source, _bytes(flat), root)
 
-    # -- letters: the dtype and shape first, then the data -----------------------------------------
-
+    # -- messages: dtype and shape first, then the data ------------------------------------------
     def _send(self, flat: Array, shape: tuple[int, ...], to: int, tag: int) -> None:
         head = np.frombuffer(_label(flat, shape), np.uint8)
-        first = self._letters.Isend(head, to, 2 * tag)
-        second = self._letters.Isend(_bytes(flat), to, 2 * tag + 1)
+        first = self._messages.Isend(head, to, 2 * tag)
+        second = self._messages.Isend(_bytes(flat), to, 2 * tag + 1)
         self._wait({to: first})
         self._wait({to: second})
 
@@ -200,29 +195,23 @@ class MpiGroup(BaseGroup):
         head = np.empty(_FRAME, np.uint8)
         status = self._mpi.Status()
         sender = self._sender(source, 2 * tag, status)
-        self._wait({sender: self._letters.Irecv(head, sender, 2 * tag)})
+        self._wait({sender: self._messages.Irecv(head, sender, 2 * tag)})
         sent, wanted = head.tobytes().rstrip().decode(), _label(flat, shape).rstrip().decode()
-        if sent != wanted:
-            raise CollectiveMismatch(
-                f"rank {sender} sent {sent}, rank {self.rank} receives {wanted}",
-                peer=f"rank {sender}",
-                hint="the receiver's array must have the sender's dtype and shape",
-            )
-        self._wait({sender: self._letters.Irecv(_bytes(flat), sender, 2 * tag + 1)})
+        check_message(sender, sent, self.rank, wanted)
+        self._wait({sender: self._messages.Irecv(_bytes(flat), sender, 2 * tag + 1)})
         return sender
 
     def _sender(self, source: int | None, tag: int, status: Any) -> int:
         if source is not None:
             return source
         deadline = time.monotonic() + self._timeout
-        while not self._letters.Iprobe(self._mpi.ANY_SOURCE, tag, status):
+        while not self._messages.Iprobe(self._mpi.ANY_SOURCE, tag, status):
             if time.monotonic() > deadline:
                 raise DeadlineExceeded(f"no rank sent anything within {self._timeout:.0f} s")
             time.sleep(0.0001)
         return int(status.Get_source())
 
     # -- life ------------------------------------------------------------------------------
-
     def _subgroup(self, color: int | None, ranks: list[int]) -> Group | None:
         undefined = self._mpi.UNDEFINED
         key = ranks.index(self.rank) if color is not None else 0
@@ -243,7 +232,7 @@ def _bytes(array: Array) -> Array:
 
 
 def _label(flat: Array, shape: tuple[int, ...]) -> bytes:
-    return f"{flat.dtype}{list(shape)}".encode()[:_FRAME].ljust(_FRAME)
+    return message_label(flat, shape).encode()[:_FRAME].ljust(_FRAME)
 
 
 def runtime_rank_and_size() -> tuple[int, int]:

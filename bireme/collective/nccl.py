@@ -1,9 +1,8 @@
 """The nccl engine: CuPy arrays, NCCL communicators, one communication stream per group.
 
-Ranks meet and agree on calls through the grpc engine; NCCL moves what collectives move. Letters
-go through host memory: they come in any order, and NCCL wants one. With `bireme.runtime.arrays` the
-only door to CuPy. NCCL itself waits for ever for a dead peer, so a watchdog aborts the
-communicator when the world says that one is gone.
+Ranks join and agree on calls through the grpc engine. Point-to-point messages go through host
+memory, because NCCL needs them in one order on both sides. NCCL itself waits for ever for a lost
+peer, so a watchdog aborts the communicator.
 """
 
 import importlib
@@ -16,43 +15,29 @@ from typing import Any
 import numpy as np
 
 from bireme import flags
+from bireme.arrays.namespaces import Array, cupy, to_host
 from bireme.errors import InvalidArgument, UnsupportedError
-from bireme.runtime.arrays import Array, cupy, to_host
 
-from .engines import Session
-from .group import BaseGroup, Call, Group
+from .group import Call, Group
+from .process_group import WireGroup
 from .reduction import REDUCTIONS, finish
+from .session import Session
 from .watchdog import Watchdog, unless_lost
-from .wire import WireGroup
 from .world import World
 
 __all__ = ["NcclGroup", "nccl_group"]
 
 _DTYPES = {
-    "int8": "NCCL_INT8",
-    "uint8": "NCCL_UINT8",
-    "int32": "NCCL_INT32",
-    "uint32": "NCCL_UINT32",
-    "int64": "NCCL_INT64",
-    "uint64": "NCCL_UINT64",
-    "float16": "NCCL_FLOAT16",
-    "bfloat16": "NCCL_BFLOAT16",
-    "float32": "NCCL_FLOAT32",
-    "float64": "NCCL_FLOAT64",
+    name: f"NCCL_{name.upper()}"
+    for name in "int8 uint8 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
 }
-_OPS = {
-    "sum": "NCCL_SUM",
-    "prod": "NCCL_PROD",
-    "max": "NCCL_MAX",
-    "min": "NCCL_MIN",
-    "avg": "NCCL_AVG",
-}
+_OPS = {name: f"NCCL_{name.upper()}" for name in ("sum", "prod", "max", "min", "avg")}
 
 
 def nccl_group(session: Session, name: str, device: int | None = None) -> "NcclGroup":
     """A group of all ranks of a world; every rank calls this with one name."""
     if not isinstance(session, World):
-        raise UnsupportedError("the nccl engine meets through the grpc engine")
+        raise UnsupportedError("the nccl engine joins through the grpc engine")
     xp = cupy()
     chosen = xp.cuda.runtime.getDevice() if device is None else device
     control = session.subgroup(f"{name}/control", range(session.size))
@@ -71,7 +56,7 @@ def _nccl() -> Any:
     return nccl
 
 
-class NcclGroup(BaseGroup):
+class NcclGroup(Group):
     """Ranks with one device each. `control` is the same ranks' group in host memory.
 
     Collectives are queued on a stream of their own, after what the caller's stream has queued so
@@ -102,7 +87,7 @@ class NcclGroup(BaseGroup):
         self._last: Any = None
         with xp.cuda.Device(device):
             self._stream = xp.cuda.Stream(non_blocking=True) if stream is None else stream
-        identity = self._meet()
+        identity = self._unique_id()
         self._comm = unless_lost(lambda: self._connect(identity), world)
         self._watch = Watchdog(self._comm, world.check)
 
@@ -110,8 +95,8 @@ class NcclGroup(BaseGroup):
         with self._xp.cuda.Device(self._device):
             return self._nccl.NcclCommunicator(self.size, identity, self.rank)
 
-    def _meet(self) -> bytes:
-        """Rank 0 makes the unique id, the others get it in host memory."""
+    def _unique_id(self) -> bytes:
+        """The unique id, made by rank 0 and broadcast in host memory."""
         identity = np.zeros(128, np.uint8)
         if self.rank == 0:
             identity[:] = np.frombuffer(bytes(self._nccl.get_unique_id()), np.uint8)
@@ -119,7 +104,6 @@ class NcclGroup(BaseGroup):
         return identity.tobytes()
 
     # -- queueing --------------------------------------------------------------------------
-
     def _agree(self, call: Call) -> None:
         self._watch.check()
         self._control.agree_on(call)
@@ -140,7 +124,6 @@ class NcclGroup(BaseGroup):
             self.wait()
 
     def here(self) -> AbstractContextManager[Any]:
-        """To be entered by another thread that works in the caller's stead: the caller's stream."""
         with self._xp.cuda.Device(self._device):
             stream: AbstractContextManager[Any] = self._xp.cuda.get_current_stream()
         return stream
@@ -160,7 +143,6 @@ class NcclGroup(BaseGroup):
         return getattr(self._nccl, dtype), getattr(self._nccl, code)
 
     # -- collectives -----------------------------------------------------------------------
-
     def _all_reduce(self, flat: Array, op: str) -> None:
         native = self._native(op, flat)
         if native is None:
@@ -192,7 +174,7 @@ class NcclGroup(BaseGroup):
         )
 
     def _fold(self, rows: Array, flat: Array, op: str) -> None:
-        """What NCCL cannot add is added here, in rank order."""
+        """A reduction that NCCL does not have, in rank order."""
         self.wait()
         ufunc = getattr(self._xp, REDUCTIONS[op].__name__)
         total = rows[0]
@@ -225,7 +207,7 @@ class NcclGroup(BaseGroup):
         self._swap({r: rows[r] for r in self._others()}, {})
 
     def _swap(self, sends: dict[int, Array], receives: dict[int, Array]) -> None:
-        """Sends and receives as one NCCL group, so that their order does not matter."""
+        """Sends and receives in one NCCL group, so that their order does not matter."""
         byte = self._nccl.NCCL_UINT8
 
         def launch(stream: int) -> None:
@@ -241,8 +223,7 @@ class NcclGroup(BaseGroup):
     def _others(self) -> list[int]:
         return [r for r in range(self.size) if r != self.rank]
 
-    # -- letters: through host memory ------------------------------------------------------------
-
+    # -- messages: through host memory ------------------------------------------------------
     def _send(self, flat: Array, shape: tuple[int, ...], to: int, tag: int) -> None:
         _check_device(flat)
         with self._xp.cuda.Device(self._device):
@@ -257,7 +238,6 @@ class NcclGroup(BaseGroup):
         return sender
 
     # -- life ------------------------------------------------------------------------------
-
     def _all_gather_host(self, table: Array, mine: Array) -> None:
         self._control.all_gather(table, mine)
 

@@ -1,15 +1,15 @@
-"""Reductions by name: what "sum" means for two arrays. Knows no rank, no wire and no device.
+"""Reductions by name.
 
-Every engine that adds arrays itself uses `fold`, which always goes in rank order: that is why
-a sum repeats bit for bit, is the same on every rank, and does not depend on how it was cut.
+Engines that reduce themselves use `fold`, which goes in rank order: results repeat bit for bit,
+are the same on every rank, and do not depend on how arrays were cut.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument, UnknownName
-from bireme.runtime.arrays import Array
 
 __all__ = ["REDUCTIONS", "check_op", "finish", "fold"]
 
@@ -41,7 +41,7 @@ def check_op(op: str, kind: str) -> None:
 def fold(op: str, inputs: Sequence[Array], out: Array, copy: Array | None = None) -> None:
     """out = inputs[0] op inputs[1] op ..., in that order; `out` may be one of the inputs.
 
-    `copy` is a second place for the result, filled while a block of it is in the cache.
+    `copy` receives the result too, while it is in the cache.
     """
     if len(inputs) == 1:
         if out is not inputs[0]:
@@ -69,6 +69,6 @@ def _fold_block(
 
 
 def finish(op: str, array: Array, ranks: int) -> None:
-    """What is left to do once all ranks are folded: the division of a mean."""
+    """Divide by the number of ranks if the reduction is a mean."""
     if op == "avg":
         array /= array.dtype.type(ranks)

@@ -1,7 +1,4 @@
-"""How processes find each other: env://, tcp://, file:// or the MPI runtime.
-
-Turns an address and the environment into an engine's session; sends no array.
-"""
+"""Rendezvous of init_process_group: env://, tcp://, file:// or the MPI runtime."""
 
 import os
 import random
@@ -13,20 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from bireme import flags
 from bireme.errors import ConfigError, DeadlineExceeded
+from bireme.job_token import check_address
 
-from .engines import Session, mpi_rank_and_size
+from .engines import mpi_rank_and_size
+from .mpi import MpiSession, runtime_rank_and_size
+from .session import Session
 from .world import Settings, World
 
-__all__ = ["Meeting", "meet"]
+__all__ = ["Rendezvous", "join"]
 
 _POLL = 0.05
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """What a process knows before it has met the others."""
+class Rendezvous:
+    """The arguments of a rendezvous."""
 
     backend: str  # gloo, tcp, nccl or mpi
     init_method: str
@@ -35,29 +34,27 @@ class Meeting:
     timeout: float
 
 
-def meet(meeting: Meeting, environ: Mapping[str, str]) -> tuple[Session, int, int]:
+def join(request: Rendezvous, environ: Mapping[str, str]) -> tuple[Session, int, int]:
     """Join; returns the session, this process's rank, and how many there are."""
-    if meeting.backend == "mpi":
-        return _meet_by_mpi(meeting)
-    parts = urlsplit(meeting.init_method)
+    if request.backend == "mpi":
+        return _join_by_mpi(request)
+    parts = urlsplit(request.init_method)
     if parts.scheme not in ("env", "tcp", "file"):
         raise ConfigError(
-            f"init_method {meeting.init_method!r} is not understood",
+            f"init_method {request.init_method!r} is not understood",
             hint="use env://, tcp://host:port or file:///path/on/a/shared/disk",
         )
     query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-    rank, size = _rank_and_size(meeting, {**environ, **_from_query(query)})
+    rank, size = _rank_and_size(request, {**environ, **_from_query(query)})
     if parts.scheme == "file":
-        return _by_file(Path(parts.netloc + parts.path), rank, size, meeting), rank, size
+        return _by_file(Path(parts.netloc + parts.path), rank, size, request), rank, size
     coordinator = _master(environ) if parts.scheme == "env" else parts.netloc
-    return _join(meeting, rank, size, coordinator), rank, size
+    return _join(request, rank, size, coordinator), rank, size
 
 
-def _meet_by_mpi(meeting: Meeting) -> tuple[Session, int, int]:
-    from .mpi import MpiSession, runtime_rank_and_size
-
+def _join_by_mpi(request: Rendezvous) -> tuple[Session, int, int]:
     rank, size = runtime_rank_and_size()
-    return MpiSession(rank, size, meeting.timeout), rank, size
+    return MpiSession(rank, size, request.timeout), rank, size
 
 
 def _from_query(query: Mapping[str, str]) -> dict[str, str]:
@@ -65,18 +62,18 @@ def _from_query(query: Mapping[str, str]) -> dict[str, str]:
     return {names[key]: value for key, value in query.items() if key in names}
 
 
-def _rank_and_size(meeting: Meeting, environ: Mapping[str, str]) -> tuple[int, int]:
+def _rank_and_size(request: Rendezvous, environ: Mapping[str, str]) -> tuple[int, int]:
     """Arguments first, then RANK and WORLD_SIZE, then what an MPI launcher says."""
     launched = mpi_rank_and_size(environ) or (-1, -1)
     found = []
     for name, given, fallback in zip(
-        ("RANK", "WORLD_SIZE"), (meeting.rank, meeting.size), launched, strict=True
+        ("RANK", "WORLD_SIZE"), (request.rank, request.size), launched, strict=True
     ):
         value = given if given >= 0 else _number(environ, name, fallback)
         if value < 0:
             raise ConfigError(
                 f"{name} is not known",
-                where=f"init_process_group(init_method={meeting.init_method!r})",
+                where=f"init_process_group(init_method={request.init_method!r})",
                 hint=f"set the environment variable {name}, or pass {name.lower()}=",
             )
         found.append(value)
@@ -103,13 +100,8 @@ def _master(environ: Mapping[str, str]) -> str:
     return f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
 
 
-def _join(meeting: Meeting, rank: int, size: int, coordinator: str) -> World:
-    settings = Settings(
-        heartbeat=float(flags.get("heartbeat_seconds")),
-        timeout=meeting.timeout,
-        payload=str(flags.get("collective_payload")),
-        terms=f"backend {meeting.backend}",
-    )
+def _join(request: Rendezvous, rank: int, size: int, coordinator: str) -> World:
+    settings = Settings.from_flags(request.timeout, f"backend {request.backend}")
     return World(rank, size, coordinator, f"{_own_address(coordinator)}:0", settings)
 
 
@@ -128,9 +120,7 @@ def _own_address(coordinator: str) -> str:
 
 
 # -- file:// -----------------------------------------------------------------------------------
-
-
-def _by_file(path: Path, rank: int, size: int, meeting: Meeting) -> Session:
+def _by_file(path: Path, rank: int, size: int, request: Rendezvous) -> Session:
     """Rank 0 writes its address where the others can read it."""
     if rank == 0:
         coordinator = f"{_public_address()}:{_free_port()}"
@@ -138,10 +128,10 @@ def _by_file(path: Path, rank: int, size: int, meeting: Meeting) -> Session:
         scratch.write_text(coordinator)
         scratch.replace(path)
         try:
-            return _join(meeting, rank, size, coordinator)
+            return _join(request, rank, size, coordinator)
         finally:
             path.unlink(missing_ok=True)
-    return _join(meeting, rank, size, _read_address(path, meeting.timeout))
+    return _join(request, rank, size, _read_address(path, request.timeout))
 
 
 def _read_address(path: Path, timeout: float) -> str:
@@ -156,12 +146,22 @@ def _read_address(path: Path, timeout: float) -> str:
     raise DeadlineExceeded(
         f"rank 0 left no address in {path} within {timeout:.0f} s",
         peer="rank 0",
-        hint="is the path on a disk that all processes share?",
+        hint="is the path on a disk that all processes share? "
+        "Between hosts they also need a job token (BIREME_JOB_TOKEN)",
     )
 
 
 def _public_address() -> str:
-    """An address under which other hosts may reach this one; loopback without a network."""
+    """An address for other hosts; loopback without a network, or if nothing protects the job."""
+    found = _network_address()
+    try:
+        check_address(f"{found}:0")
+    except ConfigError:
+        return "127.0.0.1"
+    return found
+
+
+def _network_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("10.255.255.255", 1))

@@ -1,16 +1,14 @@
 """Rings: the communicators of a program, each with a queue of its own.
 
-An all-reduce that is started runs beside the operators that follow, in the order in which it was
-started; `wait` is where its result must be there. Knows groups, not programs.
+A started all-reduce overlaps with the operators that follow; `wait` is where its result is needed.
 """
 
-import queue
-import threading
 from collections.abc import Callable
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 from .group import Group
+from .ordered_queue import OrderedQueue, Work
 
 __all__ = ["Hierarchy", "Ring"]
 
@@ -43,67 +41,51 @@ class Hierarchy:
 
 
 class Ring:
-    """One communicator: collectives that are started run in order, beside their caller."""
+    """One communicator; collectives that are started run in order beside their caller."""
 
     def __init__(self, group: Group, inter_ranks: int = 0) -> None:
         self.group = group
         self._hierarchy = Hierarchy(group, inter_ranks) if inter_ranks else None
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._idle = threading.Event()
-        self._idle.set()
-        self._pending = 0
-        self._lock = threading.Lock()
+        self._queue = OrderedQueue()
+        self._last: Work | None = None
         self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
 
     def all_reduce(self, array: Array, op: str = "sum") -> None:
         (self._hierarchy or self.group).all_reduce(array, op)
 
-    def start(self, work: Callable[[], None]) -> None:
-        """Run `work` after what was started before. A device's group queues by itself."""
+    def start(self, act: Callable[[], None]) -> None:
+        """Call `act` after what was started before; at once if the group itself queues."""
         self._raise()
         if self.group.queues:
-            work()
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="bireme-ring", daemon=True)
-            self._thread.start()
-        with self._lock:
-            self._pending += 1
-            self._idle.clear()
-        self._queue.put(work)
+            act()
+        else:
+            self._last = self._queue.do(lambda: self._act(act), later=True)
+
+    def _act(self, act: Callable[[], None]) -> None:
+        if self._error is None:
+            try:
+                act()
+            except BaseException as error:
+                self._error = error
 
     def wait(self) -> None:
         """Return when everything started is done; raise what it raised."""
-        # The work itself has deadlines; the tick keeps Ctrl-C working.
-        while not self._idle.wait(1.0):
-            pass
+        if self._last is not None:
+            self._last.wait()
         self._raise()
         self.group.wait()
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Run `work` in its turn and wait for it."""
-        self.start(work)
+    def run(self, act: Callable[[], None]) -> None:
+        """Start `act` and wait for it."""
+        self.start(act)
         self.wait()
-
-    def _serve(self) -> None:
-        while (work := self._queue.get()) is not None:
-            if self._error is None:
-                try:
-                    work()
-                except BaseException as error:
-                    self._error = error
-            with self._lock:
-                self._pending -= 1
-                if self._pending == 0:
-                    self._idle.set()
 
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        self._queue.put(None)
+        self._queue.close()
         if self._hierarchy is not None:
             self._hierarchy.close()
         self.group.close()

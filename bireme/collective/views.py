@@ -1,7 +1,4 @@
-"""Arrays as users of message passing hand them in: foreign memory, lists of arrays, and as text.
-
-Does not know who sends what to whom.
-"""
+"""Array arguments of message passing: foreign memory, lists of arrays, and printing."""
 
 import ctypes
 from collections.abc import Sequence
@@ -9,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, namespace_of
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array, namespace_of
 
 __all__ = ["as_array", "as_arrays", "check_root", "hand_out", "rows_for", "stacked", "text"]
 
@@ -19,7 +16,7 @@ def as_array(value: Any) -> Array:
     """The memory of `value` as an array, without a copy.
 
     Raises:
-        InvalidArgument: it cannot be seen without one, or may not be written.
+        InvalidArgument: it supports no array protocol, or is read-only.
     """
     if isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__"):
         return value
@@ -41,19 +38,8 @@ def _writable(array: Array) -> Array:
     if array.flags.writeable or not array.flags.c_contiguous:
         return array
     memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
-    return _Kept(array, np.frombuffer(memory, array.dtype).reshape(array.shape)).view
-
-
-class _Kept:
-    """A view of foreign memory that keeps its owner alive."""
-
-    def __init__(self, owner: Array, view: Array) -> None:
-        self.view = view.view(_Owned)
-        self.view.owner = owner
-
-
-class _Owned(np.ndarray):
-    owner: Any = None
+    vars(memory)["owner"] = array  # lives as long as the view
+    return np.frombuffer(memory, array.dtype).reshape(array.shape)
 
 
 def as_arrays(values: Sequence[Any]) -> list[Array]:

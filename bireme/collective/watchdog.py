@@ -1,6 +1,6 @@
-"""What keeps a device's communicator from waiting for ever: a deadline when made, a watchdog after.
+"""A watchdog for a device's communicator, which by itself waits for ever for a lost peer.
 
-Knows nothing of CuPy but what a communicator and an event can say.
+CuPy is not imported here: communicators and events are passed in.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import BiremeError, DeadlineExceeded, UnsupportedError
-from bireme.runtime.arrays import Array
 
-from .wire import Surroundings
+from .transfers import FailureDetector
 
 __all__ = ["Watchdog", "leave", "unless_lost"]
 
@@ -24,9 +24,9 @@ _GRACE = 5.0  # seconds that an abort may take, and the device after it
 
 
 class Watchdog:
-    """Looks after one communicator: frees finished work, aborts when a peer is gone.
+    """A thread for one communicator: frees finished work, aborts when a peer is lost.
 
-    Runs beside the caller, who may sit in a device call that only an abort can end.
+    The caller may be blocked in a device call that only an abort ends.
     """
 
     def __init__(self, comm: Any, check: Callable[[], None]) -> None:
@@ -68,7 +68,7 @@ class Watchdog:
         thread.join(_GRACE)
 
     def _see_to_the_end(self, error: BiremeError) -> None:
-        """A caller whom even the abort did not free from the device cannot hear of the error."""
+        """End the process if even the abort does not unblock the caller."""
         deadline = time.monotonic() + _GRACE
         with contextlib.suppress(Exception):  # a broken device sets nobody waiting
             while self._pending and not self._over.is_set():
@@ -98,8 +98,12 @@ def leave(error: BiremeError) -> None:
     os._exit(1)
 
 
-def unless_lost(connect: Callable[[], Any], world: Surroundings) -> Any:
-    """NCCL's meeting has no deadline of its own: it happens beside, while we look around."""
+def unless_lost(connect: Callable[[], Any], job: FailureDetector) -> Any:
+    """The result of `connect`, which has no deadline of its own: it runs in a thread.
+
+    Raises:
+        DeadlineExceeded: the ranks are alive, and NCCL does not connect them.
+    """
     made: list[Any] = []
     wrong: list[Exception] = []
 
@@ -109,15 +113,15 @@ def unless_lost(connect: Callable[[], Any], world: Surroundings) -> Any:
         except Exception as error:
             wrong.append(error)
 
-    thread = threading.Thread(target=act, name="bireme-nccl-meeting", daemon=True)
+    thread = threading.Thread(target=act, name="bireme-nccl-connect", daemon=True)
     thread.start()
-    deadline = time.monotonic() + world.timeout
+    deadline = time.monotonic() + job.timeout
     while thread.is_alive():
         thread.join(_LOOK)
-        world.check()
+        job.check()
         if time.monotonic() > deadline:
             raise DeadlineExceeded(
-                f"NCCL did not connect the ranks within {world.timeout:.0f} s, though all live",
+                f"NCCL did not connect the ranks within {job.timeout:.0f} s, though all live",
                 hint="NCCL_DEBUG=INFO shows what it tries; NCCL_SOCKET_IFNAME names the network",
             )
     if wrong:

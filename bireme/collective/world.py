@@ -1,31 +1,36 @@
-"""The processes of one job as one of them sees it: joining, staying alive, blame, and leaving.
+"""The processes of one job as one of them sees it: joining, signs of life, blame, leaving, groups.
 
-Rank 0 keeps the register and answers for it on its endpoint; the others ask. A world opens
-groups; it does not know what a collective is.
+Rank 0 keeps the register and answers for it on its endpoint; the other ranks ask. What a
+collective is, is not known here.
 """
 
-import atexit
 import contextlib
 import os
+import select
 import socket
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import msgspec
 
+from bireme import flags
+from bireme.ending import at_exit, describe
 from bireme.errors import Aborted, ConfigError, DeadlineExceeded, PeerError, PeerLost
+from bireme.net import sockets
 
 from . import membership as m
-from .leaving import describe, uncaught
-from .links import Address, Hello, Listener, connect
-from .shared import recv_region, send_region, share_region
-from .wire import Links, WireGroup
+from .connections import Address, Listener, Purpose, connect
+from .process_group import Connections, WireGroup
+from .register import OwnRegister, RemoteRegister
 
 __all__ = ["Settings", "World"]
 
 _CLOSED = "its connection closed"
+_PATIENCE = 3  # heartbeats: gRPC pings at a third of it, and must not be the first to give up
+_DIAL = 2.0  # seconds between two looks at the register while a rank does not accept
 _RETRY = 0.05  # seconds between two questions while waiting for somebody
 
 
@@ -33,10 +38,15 @@ _RETRY = 0.05  # seconds between two questions while waiting for somebody
 class Settings:
     """What all ranks of a job must agree on, and how long each waits."""
 
-    heartbeat: float = 10.0  # silence after which a process counts as lost
-    timeout: float = 180.0  # longest wait for a rank that is alive
+    heartbeat: float = 10.0  # seconds of silence after which a rank counts as lost
+    timeout: float = 180.0  # seconds to wait for a rank that is alive
     payload: str = "auto"  # auto, shared or sockets
     terms: str = ""  # whatever else must be equal everywhere, as text
+
+    @classmethod
+    def from_flags(cls, timeout: float, terms: str) -> Self:
+        heartbeat = float(flags.get("heartbeat_seconds"))
+        return cls(heartbeat, timeout, str(flags.get("collective_payload")), terms)
 
     @property
     def all_terms(self) -> str:
@@ -44,7 +54,16 @@ class Settings:
 
 
 class World:
-    """Join a job of `size` ranks whose register is at `coordinator`; `endpoint` is our own."""
+    """This process in a job of `size` ranks.
+
+    Args:
+        coordinator: the endpoint of rank 0's register.
+        endpoint: where this process listens; port 0 means any free one.
+
+    Raises:
+        ConfigError: an endpoint is in use, or the ranks were started with different settings.
+        DeadlineExceeded: not all ranks joined in time.
+    """
 
     def __init__(
         self, rank: int, size: int, coordinator: str, endpoint: str, settings: Settings
@@ -55,28 +74,35 @@ class World:
         self._settings = settings
         self._closed = threading.Event()
         self._state = m.State()
-        self._ends: list[WireGroup] = []
+        self._groups: list[WireGroup] = []
+        self._lifelines: dict[int, socket.socket] = {}  # open for as long as a rank lives, by rank
         # Rank 0's port is the register's; the higher rank of a pair is the one that listens.
         host = endpoint.rpartition(":")[0]
         self._listener = Listener(f"{host}:0" if rank == 0 else endpoint)
-        self._register: _Register | None = None
         try:
-            if rank == 0:
-                self._register = _Register(size, coordinator, settings)
-            self._asker = self._register or _Asker(coordinator)
+            self._register = self._reach(coordinator)
             self._addresses = self._join()
+            threading.Thread(target=self._watch, name="bireme-beat", daemon=True).start()
+            self._open_lifelines()
         except BaseException:
             self._shut()
             raise
-        threading.Thread(target=self._beat, name="bireme-beat", daemon=True).start()
-        atexit.register(self._at_exit)
+        self._withdraw = at_exit(self._end)
 
     # -- joining ---------------------------------------------------------------------------
+    def _reach(self, coordinator: str) -> OwnRegister | RemoteRegister:
+        limit = self._settings.heartbeat
+        if self.rank != 0:
+            return RemoteRegister(coordinator, _PATIENCE * limit)
+        # A beat comes late by its interval, and our news by the other's: together within the limit.
+        key = sockets.new_key().hex()
+        register = m.Register(self.size, self._settings.all_terms, 0.7 * limit, key)
+        return OwnRegister(coordinator, register, _PATIENCE * limit)
 
     def _join(self) -> list[Address]:
         own = self._listener.address
         if self._settings.payload == "sockets":
-            own = Address(host="", unix="", tcp=own.tcp)
+            own = msgspec.structs.replace(own, host="", unix="")
         request = m.Join(
             rank=self.rank,
             size=self.size,
@@ -84,27 +110,25 @@ class World:
             info=msgspec.msgpack.encode(own),
             incarnation=f"{os.getpid()}-{id(self)}-{time.time_ns()}",
         )
-        state = self._wait_for_all(request)
-        self._state = state
-        self._listener.open_to(state.token)
+        self._state = state = self._wait_for_all(request)
+        self._key = bytes.fromhex(state.token)
+        self._listener.open(self._key)
         return [msgspec.msgpack.decode(info, type=Address) for info in state.members]
 
     def _wait_for_all(self, request: m.Join) -> m.State:
         deadline = time.monotonic() + self.timeout
-        missing = [0]
         pause = _RETRY / 10
         while True:
             try:
-                state = self._asker.ask(request, self._settings.heartbeat)
+                state = self._ask(request)
             except PeerLost:
                 state = m.State(missing=[0])
             if state.refused:
                 raise ConfigError(state.refused, hint="start every rank with the same settings")
             if state.members:
                 return state
-            missing = state.missing
             if time.monotonic() > deadline:
-                names = ", ".join(f"rank {r}" for r in missing)
+                names = ", ".join(f"rank {r}" for r in state.missing)
                 raise DeadlineExceeded(
                     f"{names} of {self.size} did not join within {self.timeout:.0f} s",
                     peer=names,
@@ -113,68 +137,62 @@ class World:
             time.sleep(pause)
             pause = min(2 * pause, _RETRY)
 
-    # -- groups ----------------------------------------------------------------------------
+    def _open_lifelines(self) -> None:
+        """Between rank 0 and each other rank: a dead process is known at once by its end."""
+        deadline = time.monotonic() + self.timeout
+        for peer in range(1, self.size) if self.rank == 0 else [0]:
+            self._lifelines[peer] = self._connect("", peer, "life", deadline)
 
+    # -- groups ----------------------------------------------------------------------------
     def group(self, name: str = "world") -> WireGroup:
-        """A group of all ranks with links of its own; every rank calls this with one name."""
+        """A group of all ranks; all of them call this with one name."""
         return self.subgroup(name, range(self.size))
 
     def subgroup(self, name: str, ranks: Sequence[int]) -> WireGroup:
-        me = list(ranks).index(self.rank)
+        """A group of `ranks`, in that order; all of them call this with one name."""
         deadline = time.monotonic() + self.timeout
-        opened: dict[str, dict[int, socket.socket]] = {}
-        for channel in ("collective", "letters"):
-            opened[channel] = {
-                place: self._link(name, peer, channel, deadline)
-                for place, peer in enumerate(ranks)
+        collective, messages = (
+            {
+                member: self._connect(name, peer, channel, deadline)
+                for member, peer in enumerate(ranks)
                 if peer != self.rank
             }
-        links = Links(opened["collective"], opened["letters"])
-        if self._shares_memory(ranks):
-            links.regions.extend(self._share(opened["collective"], me, len(ranks), deadline))
-        group = WireGroup(self, name, list(ranks), me, links)
-        self._ends.append(group)
+            for channel in ("collective", "messages")
+        )
+        group = WireGroup(
+            self, name, list(ranks), list(ranks).index(self.rank), Connections(collective, messages)
+        )
+        self._groups.append(group)
+        if self._is_one_host(ranks):
+            group.share_memory()
         return group
 
-    def _link(self, name: str, peer: int, channel: str, deadline: float) -> socket.socket:
+    def _connect(self, group: str, peer: int, channel: str, deadline: float) -> socket.socket:
         if peer < self.rank:
-            return self._listener.take((name, peer, channel), deadline, self.check)
-        hello = Hello(self._state.token, name, self.rank, channel)
-        try:
-            return connect(self._addresses[peer], hello, f"rank {peer}", deadline)
-        except PeerLost:
-            raise self.lost(peer) from None
+            return self._listener.take(Purpose(group, peer, channel), deadline, self.check)
+        purpose, address = Purpose(group, self.rank, channel), self._addresses[peer]
+        while True:
+            try:
+                limit = min(deadline, time.monotonic() + _DIAL)
+                return connect(address, self._key, purpose, f"rank {peer}", limit)
+            except PeerLost:
+                raise self.lost(peer) from None
+            except DeadlineExceeded:
+                self.check()
+                if time.monotonic() > deadline:
+                    raise
 
-    def _shares_memory(self, ranks: Sequence[int]) -> bool:
+    def _is_one_host(self, ranks: Sequence[int]) -> bool:
         hosts = {self._addresses[r].host for r in ranks}
         return len(ranks) > 1 and len(hosts) == 1 and "" not in hosts
 
-    def _share(
-        self, links: dict[int, socket.socket], me: int, size: int, deadline: float
-    ) -> list[object]:
-        """Give everyone our region, map everyone's."""
-        handle, own = share_region()
-        regions = [own] * size
-        try:
-            for link in links.values():
-                link.settimeout(max(0.1, deadline - time.monotonic()))
-                send_region(link, handle)
-            for place, link in links.items():
-                regions[place] = recv_region(link)
-                link.setblocking(False)
-        except (OSError, EOFError) as error:
-            raise PeerLost(f"a rank left while memory was shared out: {error}") from None
-        finally:
-            os.close(handle)
-        return regions
-
-    # -- words between ranks ---------------------------------------------------------------
-
+    # -- values between ranks --------------------------------------------------------------
     def post(self, key: str, value: bytes) -> None:
+        """Keep a value at rank 0 for whoever fetches it."""
         self._note(self._ask(m.Post(self.rank, key, value)))
 
     def fetch(self, key: str) -> bytes:
-        """What some rank posted, or will post."""
+        """A value that some rank has posted, or will post."""
         deadline = time.monotonic() + self.timeout
         while True:
             state = self._ask(m.Fetch(self.rank, key))
@@ -186,39 +204,65 @@ class World:
                 raise DeadlineExceeded(f"nobody posted '{key}' within {self.timeout:.0f} s")
             time.sleep(_RETRY)
 
-    # -- life and blame --------------------------------------------------------------------
-
+    # -- signs of life, and blame ----------------------------------------------------------
     def _ask(self, request: m.Request) -> m.State:
-        return self._asker.ask(request, self._settings.heartbeat * 0.8)
+        """What rank 0's register says; PeerLost at once if rank 0 is known to be lost."""
+        if self.rank != 0 and self._state.lost == 0:
+            raise PeerLost("rank 0 is lost", peer="rank 0")
+        return self._register.ask(request, self._settings.heartbeat * 0.8)
 
-    def _beat(self) -> None:
-        interval = min(1.0, self._settings.heartbeat / 10)
-        while not self._closed.wait(interval):
-            if 0 in self._state.left:
-                return  # nobody keeps the register any more; closed links tell the rest
+    def _watch(self) -> None:
+        """Beat, and look whether a lifeline has ended."""
+        while not self._closed.is_set():
+            ended = self._ended_lifelines(min(0.5, self._settings.heartbeat / 10))
+            if self._closed.is_set() or 0 in self._state.left:
+                return  # nobody keeps the register any more; closed connections tell the rest
             try:
                 self._note(self._ask(m.Beat(self.rank)))
+                for peer in ended:
+                    if peer not in self._state.left:
+                        self._note(self._ask(m.Report(self.rank, peer, _CLOSED)))
             except PeerError as error:
-                if not self._closed.is_set():
-                    self._note(m.State(lost=0, reason=error.message))
+                self._lose_register(error)
                 return
+
+    def _ended_lifelines(self, timeout: float) -> list[int]:
+        """Ranks whose lifelines end within `timeout` seconds, each told once."""
+        poll = select.poll()
+        lines = list(self._lifelines.items())
+        watched = {at: peer for peer, line in lines if (at := line.fileno()) >= 0}
+        for handle in watched:
+            poll.register(handle, select.POLLRDHUP)
+        ended = [watched[handle] for handle, _ in poll.poll(timeout * 1000)]
+        for peer in ended:
+            self._lifelines.pop(peer).close()
+        return ended
+
+    def _lose_register(self, error: PeerError) -> None:
+        """Rank 0 does not answer: whoever still waits for it fails now, and nobody asks again."""
+        if not self._closed.is_set():
+            self._note(m.State(lost=0, reason=error.message))
+            self._register.close()
 
     def _note(self, state: m.State) -> None:
         if self._state.lost < 0:
-            self._state = msgspec.structs.replace(self._state, **_news(state))
+            self._state = msgspec.structs.replace(
+                self._state, lost=state.lost, reason=state.reason, left=state.left
+            )
 
     def check(self) -> None:
+        """Raise when a rank is known to be lost."""
         state = self._state
         if state.lost >= 0:
             raise self._error(state.lost, state.reason)
 
     def lost(self, rank: int) -> Exception:
-        """Who is to blame for the closed link to `rank`: the register knows what came first."""
+        """The error for a connection that `rank` closed, naming the rank that was lost first."""
         if self._state.lost < 0 and not self._closed.is_set() and 0 not in self._state.left:
             try:
                 self._note(self._ask(m.Report(self.rank, rank, _CLOSED)))
             except PeerError as error:
-                self._note(m.State(lost=0, reason=error.message))
+                self._lose_register(error)
         if self._state.lost < 0:
             return self._error(rank, _CLOSED)
         return self._error(self._state.lost, self._state.reason)
@@ -235,87 +279,33 @@ class World:
         )
 
     def fail(self, error: BaseException) -> None:
-        """This rank stops; let the others know why before they see closed links."""
+        """This rank stops; tell the others why before they see closed connections."""
         with contextlib.suppress(PeerError):  # nobody may be there to hear it
             self._note(self._ask(m.Report(self.rank, self.rank, describe(error))))
 
     # -- leaving ---------------------------------------------------------------------------
-
     def close(self) -> None:
-        """Leave. Rank 0 stays until the others know it."""
+        """Leave the job. Rank 0 stays until the others know it, at most a heartbeat long."""
         if self._closed.is_set():
             return
-        atexit.unregister(self._at_exit)
+        self._withdraw()
         with contextlib.suppress(PeerError):
             self._ask(m.Leave(self.rank))
         self._closed.set()
-        if self._register is not None:
-            self._register.wait_until_known(self._settings.heartbeat)
+        self._register.settle(self._settings.heartbeat)
         self._shut()
 
-    def _at_exit(self) -> None:
-        if (error := uncaught()) is not None:
+    def _end(self, error: BaseException | None) -> None:
+        if error is not None:
             self.fail(error)
         self.close()
 
     def _shut(self) -> None:
         self._closed.set()
-        for group in self._ends:
+        for group in self._groups:
             group.close()
+        for line in list(self._lifelines.values()):
+            line.close()
         self._listener.close()
-        for end in (getattr(self, "_asker", None), self._register):
-            if end is not None:
-                end.close()
-
-
-def _news(state: m.State) -> dict[str, object]:
-    return {"lost": state.lost, "reason": state.reason, "left": state.left}
-
-
-class _Asker:
-    """The register as the other ranks reach it."""
-
-    def __init__(self, coordinator: str) -> None:
-        from bireme.rpc.peer import PeerClient
-
-        self._client = PeerClient(coordinator, "rank 0")
-
-    def ask(self, request: m.Request, timeout: float) -> m.State:
-        answer = self._client.ask(msgspec.msgpack.encode(request), timeout)
-        return msgspec.msgpack.decode(answer, type=m.State)
-
-    def close(self) -> None:
-        self._client.close()
-
-
-class _Register:
-    """The register as rank 0 keeps it: behind a lock, with a clock, on the endpoint."""
-
-    def __init__(self, size: int, endpoint: str, settings: Settings) -> None:
-        from bireme.rpc.peer import PeerServer
-
-        token = os.urandom(16).hex()
-        # A beat comes late by its interval, and our news by the asker's: together within the limit.
-        silence = settings.heartbeat * 0.7
-        self._book = m.Register(size, settings.all_terms, silence, token)
-        self._lock = threading.Lock()
-        self._server = PeerServer(endpoint, self._answer)
-
-    def ask(self, request: m.Request, timeout: float) -> m.State:
-        with self._lock:
-            return self._book.handle(request, time.monotonic())
-
-    def _answer(self, message: bytes) -> bytes:
-        request = msgspec.msgpack.decode(message, type=m.Request)
-        return msgspec.msgpack.encode(self.ask(request, 0))
-
-    def wait_until_known(self, limit: float) -> None:
-        deadline = time.monotonic() + limit
-        while time.monotonic() < deadline:
-            with self._lock:
-                if self._book.may_close():
-                    return
-            time.sleep(0.01)
-
-    def close(self) -> None:
-        self._server.close()
+        if hasattr(self, "_register"):
+            self._register.close()

@@ -1,0 +1,245 @@
+"""Connections between ranks: one listener per process, and dialling another rank's.
+
+Each connection serves one purpose: a channel of one group. What travels on it is not known here.
+"""
+
+import contextlib
+import hashlib
+import os
+import selectors
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from bireme import flags
+from bireme.errors import DeadlineExceeded, PeerLost
+from bireme.net import sockets
+
+__all__ = ["Address", "Listener", "Purpose", "connect", "host_id"]
+
+_CLOSING = 1.0  # seconds until the listening thread must have ended
+_TICK = 0.2  # seconds between two looks at what else may have happened
+_PURPOSE = struct.Struct("<I16s")  # rank, digest of channel and group
+
+
+class Address(msgspec.Struct):
+    """How to reach a rank. Equal `host` means that the Unix socket can be reached."""
+
+    host: str
+    unix: str
+    tcp: str
+    life: int
+
+
+class Purpose(msgspec.Struct, frozen=True):
+    """What a connection is for, and the rank that opened it."""
+
+    group: str
+    rank: int
+    channel: str
+
+    def encode(self) -> bytes:
+        """Fixed size, so that a listener reads a bounded number of bytes."""
+        named = f"{self.channel} {self.group}".encode()
+        return _PURPOSE.pack(self.rank, hashlib.blake2b(named, digest_size=16).digest())
+
+
+def host_id() -> str:
+    """Equal for processes of one boot, user, network namespace and process namespace."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        namespaces = [os.stat(f"/proc/self/ns/{kind}").st_ino for kind in ("net", "pid")]
+        return f"{boot}/{namespaces}/{os.getuid()}"
+    except OSError:
+        return f"{socket.gethostname()}/{os.getpid()}"
+
+
+# -- accepting ---------------------------------------------------------------------------------
+class _Arrival:
+    """A connection that has not yet presented the key and said its purpose."""
+
+    def __init__(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        self.socket = accepted
+        self.until = time.monotonic() + sockets.GREETING_SECONDS
+        self._received = b""
+        self._known = False
+
+    def read(self, key: bytes, life: int) -> bytes | None:
+        """The encoded purpose once it is complete.
+
+        Raises:
+            OSError: the connection ended, or it does not present the key.
+        """
+        wanted = _PURPOSE.size if self._known else sockets.GREETING
+        part = self.socket.recv(wanted - len(self._received))
+        if not part:
+            raise ConnectionResetError("the connection ended")
+        self._received += part
+        if len(self._received) < wanted:
+            return None
+        if self._known:
+            return self._received
+        if not sockets.verify(self._received, key):
+            raise ConnectionRefusedError("wrong key")
+        self.socket.sendall(sockets.reply(life))
+        self._received, self._known = b"", True
+        return None
+
+
+class Listener:
+    """Accepts connections for every group of this process; `take` hands them out."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Bind `endpoint` and a Unix socket; connections queue up until `open`.
+
+        Raises:
+            ConfigError: the endpoint's port is in use.
+        """
+        self._ready: dict[bytes, socket.socket] = {}
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._key = b""
+        tcp = sockets.bind(endpoint)
+        unix = socket.socket(socket.AF_UNIX)
+        unix.bind(name := sockets.unix_name())
+        self._listening = (unix, tcp)
+        for each in self._listening:
+            each.setblocking(False)
+            each.listen(128)
+        host = endpoint.rpartition(":")[0]
+        life = int.from_bytes(os.urandom(8), "little")
+        self.address = Address(host_id(), name, f"{host}:{tcp.getsockname()[1]}", life)
+        self._thread = threading.Thread(target=self._serve, name="bireme-accept", daemon=True)
+
+    def open(self, key: bytes) -> None:
+        """From now on accept connections that present the job's key."""
+        self._key = key
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for each in self._listening:
+                selector.register(each, selectors.EVENT_READ)
+            while not self._closed.is_set():
+                for ready, _ in selector.select(_TICK):
+                    if ready.data is None:
+                        self._accept(ready.fileobj, selector)
+                    else:
+                        self._greet(ready.data, selector)
+                self._drop_late(selector)
+            for key in list(selector.get_map().values()):
+                _socket(key.fileobj).close()
+
+    def _accept(self, listening: object, selector: selectors.BaseSelector) -> None:
+        try:
+            accepted = sockets.accept(_socket(listening))
+        except OSError as error:
+            print(f"cannot accept a connection: {error.strerror}", file=sys.stderr)
+            self._closed.wait(sockets.RETRY_SECONDS)
+            return
+        if accepted is None:
+            return
+        arriving = [key.data for key in selector.get_map().values() if key.data is not None]
+        peer, most = sockets.peer_of(accepted), flags.get("rpc_connections_per_peer")
+        if sum(sockets.peer_of(one.socket) == peer for one in arriving) >= most:
+            accepted.close()
+        else:
+            selector.register(accepted, selectors.EVENT_READ, _Arrival(accepted))
+
+    def _greet(self, arrival: _Arrival, selector: selectors.BaseSelector) -> None:
+        try:
+            purpose = arrival.read(self._key, self.address.life)
+        except BlockingIOError:
+            return
+        except OSError:
+            selector.unregister(arrival.socket)
+            arrival.socket.close()
+            return
+        if purpose is not None:
+            selector.unregister(arrival.socket)
+            with self._changed:
+                self._ready[purpose] = arrival.socket
+                self._changed.notify_all()
+
+    def _drop_late(self, selector: selectors.BaseSelector) -> None:
+        now = time.monotonic()
+        for key in list(selector.get_map().values()):
+            if key.data is not None and now > key.data.until:
+                selector.unregister(key.data.socket)
+                key.data.socket.close()
+
+    def take(self, purpose: Purpose, deadline: float, check: Callable[[], None]) -> socket.socket:
+        """The connection that its rank opened for `purpose`; `check` may raise.
+
+        Raises:
+            DeadlineExceeded: it was not opened in time.
+        """
+        wanted, peer = purpose.encode(), f"rank {purpose.rank}"
+        with self._changed:
+            while wanted not in self._ready:
+                check()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise DeadlineExceeded(f"{peer} did not connect in time", peer=peer)
+                self._changed.wait(min(left, _TICK))
+            return _tuned(self._ready.pop(wanted))
+
+    def close(self) -> None:
+        """Free the endpoint, and what nobody has taken."""
+        self._closed.set()
+        for each in self._listening:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        if self._thread.ident is not None:
+            self._thread.join(_CLOSING)
+        for each in (*self._listening, *self._ready.values()):
+            each.close()
+
+
+def _socket(found: object) -> socket.socket:
+    assert isinstance(found, socket.socket)
+    return found
+
+
+# -- connecting --------------------------------------------------------------------------------
+def connect(
+    address: Address, key: bytes, purpose: Purpose, peer: str, deadline: float
+) -> socket.socket:
+    """Connect to the rank at `address`, by its Unix socket if that can be reached.
+
+    Raises:
+        DeadlineExceeded: it did not answer in time.
+        PeerLost: nobody listens there, or another process does.
+    """
+    timeout = max(0.1, deadline - time.monotonic())
+    try:
+        if address.host == host_id():
+            made = sockets.connect_unix(address.unix, timeout)
+        else:
+            made = sockets.connect_tcp(address.tcp, timeout)
+        with contextlib.ExitStack() as undo:
+            undo.callback(made.close)
+            sockets.greet(made, key, address.life, max(0.1, deadline - time.monotonic()))
+            made.sendall(purpose.encode())
+            undo.pop_all()
+    except TimeoutError:
+        raise DeadlineExceeded(f"{peer} did not accept a connection in time", peer=peer) from None
+    except OSError as error:
+        raise PeerLost(f"{peer} accepts no connection: {error}", peer=peer) from None
+    return _tuned(made)
+
+
+def _tuned(connected: socket.socket) -> socket.socket:
+    connected.setblocking(False)
+    if connected.family != socket.AF_UNIX:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        connected.setsockopt(socket.SOL_SOCKET, option, sockets.BUFFER)
+    return connected

@@ -1,0 +1,321 @@
+"""The effect of collective operators: every type binds an operator to an action on a run."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from bireme.arrays.namespaces import Array, namespace, namespace_of, to_device, to_host
+from bireme.arrays.values import LoDTensor, SelectedRows
+from bireme.errors import PeerError, ProgramError
+from bireme.ir import Operator
+from bireme.monitoring.counters import tally
+from bireme.runtime.context import Env
+from bireme.runtime.effects import Effect, EffectContext
+
+from .communicators import held_by, of_context, open_job
+from .rings import Ring
+from .session import Job
+
+__all__ = ["Collectives"]
+
+Action = Callable[[Env], None]
+
+_REDUCE_TYPES = ("sum", "prod", "max", "min")  # the attribute `reduce_type` of `allreduce`
+
+
+class Collectives(Effect):
+    """Consecutive collective operators."""
+
+    def __init__(self, actions: Sequence[Action]) -> None:
+        self._actions = actions
+
+    @classmethod
+    def bind(cls, ops: list[Operator], context: EffectContext) -> Self:
+        return cls([_ACTIONS[op.type](op, context) for op in ops])
+
+    def run(self, env: Env) -> None:
+        began = time.perf_counter()
+        try:
+            for action in self._actions:
+                action(env)
+        except PeerError as error:
+            _note_step(error, env.context.clock.step)
+            tally.note(error)
+            raise
+        tally.waits.observe(time.perf_counter() - began)
+
+
+def _note_step(error: PeerError, step: int) -> None:
+    """Add the step of the program to an error between ranks."""
+    if error.step is None:
+        error.step = step
+        error.where = ", ".join(part for part in (error.where, f"step {step}") if part)
+
+
+# -- opening communicators ----------------------------------------------------------------------
+def _gen_nccl_id(op: Operator, context: EffectContext) -> Action:
+    inter = op.attrs.get("hierarchical_allreduce_inter_nranks", 0)
+    rings = max(1, op.attrs.get("nccl_comm_num", 1))
+    hierarchical = op.attrs.get("use_hierarchical_allreduce", False)
+
+    def act(env: Env) -> None:
+        trainers = op.attr("trainers")
+        open_job(context, trainers, op.attr("trainer_id"), rings, inter if hierarchical else 0)
+        env.set(op.output("NCCLID")[0], tuple(trainers))
+
+    return act
+
+
+def _c_gen_nccl_id(op: Operator, context: EffectContext) -> Action:
+    rank, others = op.attr("rank"), op.attr("other_endpoints")
+    endpoints = (*others[:rank], op.attr("endpoint"), *others[rank:])
+
+    def name(env: Env) -> None:
+        env.set(op.output("Out")[0], endpoints)
+
+    return name
+
+
+def _c_comm_init(op: Operator, context: EffectContext) -> Action:
+    def act(env: Env) -> None:
+        endpoints = env.get(op.input("X")[0])
+        if endpoints is None or len(endpoints) != op.attr("nranks"):
+            raise ProgramError(
+                f"c_comm_init of {op.attr('nranks')} ranks has no id for as many",
+                op=op,
+                hint="c_gen_nccl_id must run before it",
+            )
+        job = Job(tuple(endpoints), op.attr("rank"), context.place, f"trainers {endpoints}")
+        held_by(context).open(job, op.attr("ring_id"))
+
+    return act
+
+
+def _c_comm_init_all(op: Operator, context: EffectContext) -> Action:
+    def act(env: Env) -> None:
+        # One process drives one device here, so its ring has one rank.
+        held_by(context).open(Job(("this process",), 0, context.place), op.attrs.get("ring_id", 0))
+
+    return act
+
+
+# -- reducing ------------------------------------------------------------------------------------
+def _all_reduce(reduction: str) -> Callable[[Operator, EffectContext], Action]:
+    def bind(op: Operator, context: EffectContext) -> Action:
+        ring = _ring(op, context)
+        waits = op.attrs.get("use_calc_stream", False)
+        return _reducer(op, ring, reduction, waits=waits)
+
+    return bind
+
+
+def _allreduce(op: Operator, context: EffectContext) -> Action:
+    reduction = _REDUCE_TYPES[op.attrs.get("reduce_type", 0)]
+    return _reducer(op, _ring(op, context), reduction, waits=True)
+
+
+def _reducer(op: Operator, ring: Callable[[], Ring], reduction: str, *, waits: bool) -> Action:
+    """All-reduce the inputs as one array, asynchronously unless it `waits`."""
+    names, outs = op.input("X"), op.output("Out")
+    buffer: list[_Buffer] = []
+
+    def reduce(env: Env) -> None:
+        values = [_value(op, env, name) for name in names]
+        if isinstance(values[0], SelectedRows):
+            env.set(outs[0], _gathered_rows(ring(), values[0]))
+            return
+        if not buffer or not buffer[0].fits(values):
+            buffer[:] = [_Buffer(values)]
+        flat, views = buffer[0].filled(values)
+        for out, view in zip(outs, views, strict=True):
+            env.set(out, view)
+        ring().start(lambda: ring().all_reduce(flat, reduction))
+        if waits:
+            ring().wait()
+
+    return reduce
+
+
+class _Buffer:
+    """One flat array that several arrays are copied into, and views of it in their shapes.
+
+    The arrays themselves may share memory with values that later operators still read.
+    """
+
+    def __init__(self, values: Sequence[Array]) -> None:
+        xp = namespace_of(values[0])
+        sizes = [value.size for value in values]
+        self._flat = xp.empty(sum(sizes), values[0].dtype)
+        ends = np.cumsum(sizes).tolist()
+        parts = [self._flat[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        self._views = [p.reshape(v.shape) for p, v in zip(parts, values, strict=True)]
+
+    def fits(self, values: Sequence[Array]) -> bool:
+        return all(
+            view.shape == value.shape and view.dtype == value.dtype
+            for view, value in zip(self._views, values, strict=True)
+        )
+
+    def filled(self, values: Sequence[Array]) -> tuple[Array, list[Array]]:
+        for view, value in zip(self._views, values, strict=True):
+            view[...] = value
+        return self._flat, self._views
+
+
+def _gathered_rows(ring: Ring, mine: SelectedRows) -> SelectedRows:
+    """The sum of sparse gradients: the rows of all ranks, concatenated in rank order."""
+    parts: list[SelectedRows] = []
+
+    def gather() -> None:
+        parts.append(_gather_rows(ring, mine))
+
+    ring.run(gather)
+    return parts[0]
+
+
+def _gather_rows(ring: Ring, mine: SelectedRows) -> SelectedRows:
+    group, xp = ring.group, namespace_of(mine.value)
+    counts = xp.empty(group.size, xp.int64)
+    group.all_gather(counts, xp.asarray(len(mine.rows), xp.int64))
+    group.wait()
+    counts = to_host(counts).tolist()
+    longest = max(counts)
+    rows = xp.zeros(longest, mine.rows.dtype)
+    value = xp.zeros((longest, *mine.value.shape[1:]), mine.value.dtype)
+    rows[: len(mine.rows)], value[: len(mine.rows)] = mine.rows, mine.value
+    all_rows = xp.empty((group.size, *rows.shape), rows.dtype)
+    all_values = xp.empty((group.size, *value.shape), value.dtype)
+    group.all_gather(all_rows, rows)
+    group.all_gather(all_values, value)
+    group.wait()
+    return SelectedRows(
+        xp.concatenate([all_rows[r, :n] for r, n in enumerate(counts)]),
+        xp.concatenate([all_values[r, :n] for r, n in enumerate(counts)]),
+        mine.height,
+    )
+
+
+# -- moving --------------------------------------------------------------------------------------
+def _c_broadcast(op: Operator, context: EffectContext) -> Action:
+    root = op.attrs.get("root", 0)
+
+    def work(ring: Ring, value: Array) -> Array:
+        result = namespace_of(value).array(value)
+        ring.group.broadcast(result, root)
+        return result
+
+    return _mover(op, context, work)
+
+
+def _c_allgather(op: Operator, context: EffectContext) -> Action:
+    def work(ring: Ring, value: Array) -> Array:
+        rows = namespace_of(value).empty((ring.group.size, *value.shape), value.dtype)
+        ring.group.all_gather(rows, value)
+        return rows.reshape(-1, *value.shape[1:])
+
+    return _mover(op, context, work)
+
+
+def _c_reducescatter(op: Operator, context: EffectContext) -> Action:
+    def work(ring: Ring, value: Array) -> Array:
+        size = ring.group.size
+        if not value.shape or value.shape[0] % size:
+            raise ProgramError(
+                f"'{op.input('X')[0]}' of shape {list(value.shape)} has no equal part for each "
+                f"of {size} ranks",
+                op=op,
+                hint="the first dimension must be a multiple of the number of ranks",
+            )
+        out = namespace_of(value).empty((value.shape[0] // size, *value.shape[1:]), value.dtype)
+        ring.group.reduce_scatter(out, value.reshape(size, *out.shape))
+        return out
+
+    return _mover(op, context, work)
+
+
+def _mover(op: Operator, context: EffectContext, work: Callable[[Ring, Array], Array]) -> Action:
+    """Run `work` in the order of its ring, and wait for the new array that it returns."""
+    ring, name, out = _ring(op, context), op.input("X")[0], op.output("Out")[0]
+
+    def move(env: Env) -> None:
+        value, results = _value(op, env, name), list[Array]()
+        ring().run(lambda: results.append(work(ring(), value)))
+        env.set(out, results[0])
+
+    return move
+
+
+def _c_broadcast_once(op: Operator, context: EffectContext) -> Action:
+    """Broadcast rank 0's variables, each once in a scope."""
+    names = op.input("X")
+
+    def send(env: Env) -> None:
+        held = of_context(context)
+        new = [name for name in names if name not in held.sent]
+        held.sent.update(new)
+        group = held.ring(0).group
+        for name in new:
+            value = env.get(name)
+            array = value.array if isinstance(value, LoDTensor) else value
+            if array is None or not hasattr(array, "dtype"):
+                continue  # nothing that was initialised
+            device = namespace(context.place).array(to_device(array, context.place))
+            group.broadcast(device, 0)
+            group.wait()
+            env.set(name, device)
+
+    return send
+
+
+# -- waiting -------------------------------------------------------------------------------------
+def _c_sync_comm_stream(op: Operator, context: EffectContext) -> Action:
+    ring = _ring(op, context)
+    return lambda env: ring().wait()
+
+
+def _nothing(op: Operator, context: EffectContext) -> Action:
+    """Operators on the compute stream run in order anyway."""
+    return lambda env: None
+
+
+def _ring(op: Operator, context: EffectContext) -> Callable[[], Ring]:
+    """The operator's ring, looked up when it first runs: the startup program opens it."""
+    number = int(op.attrs.get("ring_id", 0))
+    found: list[Ring] = []
+
+    def ring() -> Ring:
+        if not found:
+            found.append(of_context(context).ring(number))
+        return found[0]
+
+    return ring
+
+
+def _value(op: Operator, env: Env, name: str) -> Any:
+    value = env.get(name)
+    if value is None:
+        raise ProgramError(f"'{name}' holds nothing to send", op=op)
+    return value.array if isinstance(value, LoDTensor) else value
+
+
+_ACTIONS: dict[str, Callable[[Operator, EffectContext], Action]] = {
+    "gen_nccl_id": _gen_nccl_id,
+    "c_gen_nccl_id": _c_gen_nccl_id,
+    "c_comm_init": _c_comm_init,
+    "c_comm_init_all": _c_comm_init_all,
+    "c_allreduce_sum": _all_reduce("sum"),
+    "c_allreduce_prod": _all_reduce("prod"),
+    "c_allreduce_max": _all_reduce("max"),
+    "c_allreduce_min": _all_reduce("min"),
+    "c_fused_allreduce_sum": _all_reduce("sum"),
+    "allreduce": _allreduce,
+    "c_broadcast": _c_broadcast,
+    "broadcast": _c_broadcast,
+    "c_broadcast_once": _c_broadcast_once,
+    "c_allgather": _c_allgather,
+    "c_reducescatter": _c_reducescatter,
+    "c_sync_calc_stream": _nothing,
+    "c_sync_comm_stream": _c_sync_comm_stream,
+}

@@ -1,0 +1,1 @@
+"""Metrics of a process, their exposition, and the admin port."""

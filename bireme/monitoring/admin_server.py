@@ -1,0 +1,252 @@
+"""The admin port of a process: status pages over HTTP for people and monitoring.
+
+    /healthz 200 while the process is alive   /readyz 200 once it is ready for work, else 503
+    /metrics Prometheus text                  /status JSON          /stacks every thread's stack
+
+A separate thread serves the pages, independently of the event loop and of training. It only reads.
+"""
+
+import collections
+import http.client
+import http.server
+import json
+import os
+import platform
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from io import BufferedIOBase
+from typing import Any, BinaryIO, ClassVar
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from bireme.errors import ConfigError
+from bireme.job_token import check_address, is_loopback, is_same, job_token
+from bireme.version import __version__
+
+from .counters import Sample, Tally, tally
+from .exposition import registry_of
+
+__all__ = ["Admin"]
+
+TEXT, JSON = "text/plain; charset=utf-8", "application/json"
+WINDOW = 20  # samples of the totals that rates are computed over, one per beat
+BEAT = 0.5  # seconds
+CONNECTIONS = 64  # at once
+LARGEST_REQUEST = 8 << 10  # bytes of a request line and its headers
+Page = tuple[int, str, str]
+
+
+class Admin:
+    """One process's admin port; serves until `close`."""
+
+    def __init__(self, host: str, port: int, books: Tally = tally) -> None:
+        self._books = books
+        self._began = time.time()
+        self._registry = registry_of(self._samples)
+        self._past: collections.deque[tuple[float, dict[str, float]]] = collections.deque(
+            maxlen=WINDOW
+        )
+        check_address(f"{host}:{port}")
+        self.token = "" if is_loopback(host) else job_token()
+        try:
+            self._server = _Server((host, port), self)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot open the admin port {host}:{port}: {error.strerror}",
+                hint="FLAGS_admin_port=0 takes any free port; -1 opens none",
+            ) from None
+        self.beat()
+        thread = threading.Thread(
+            target=self._server.serve_forever, args=(BEAT,), name="admin", daemon=True
+        )
+        thread.start()
+
+    @property
+    def endpoint(self) -> str:
+        host, port = self._server.server_address[:2]
+        return f"{host if isinstance(host, str) else host.decode()}:{port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    # -- pages -----------------------------------------------------------------------------
+    def page(self, path: str) -> Page:
+        """Status code, content type and text of a page."""
+        make = self._PAGES.get(path.partition("?")[0].rstrip("/") or "/")
+        return make(self) if make else (404, TEXT, f"no such page; there are {_listed()}\n")
+
+    def _healthy(self) -> Page:
+        return 200, TEXT, "ok\n"
+
+    def _is_ready(self) -> Page:
+        return (200, TEXT, "ready\n") if self._books.ready else (503, TEXT, "not yet\n")
+
+    def _metrics(self) -> Page:
+        return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry).decode()
+
+    def _samples(self) -> Iterator[Sample]:
+        labels = {"version": __version__, "role": self._books.role}
+        yield Sample("bireme_build_info", 1, labels)
+        yield Sample("bireme_incarnation", int(self._began), {"role": self._books.role})
+        for source in (self._books, *self._books.sources):
+            yield from source.samples()
+
+    def _status(self) -> Page:
+        return 200, JSON, json.dumps(self.status(), indent=1, default=str) + "\n"
+
+    def status(self) -> dict[str, Any]:
+        """The JSON that `bireme top` reads."""
+        books = self._books
+        known: dict[str, Any] = {
+            "role": books.role,
+            "index": books.index,
+            "ready": books.ready,
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "uptime_seconds": round(time.time() - self._began, 1),
+            "last_error": books.last_error,
+            "rates": self._rates(),
+        }
+        for source in (books, *books.sources):
+            known.update(source.status())
+        return known
+
+    def _stacks(self) -> Page:
+        return 200, TEXT, _stacks()
+
+    def _index(self) -> Page:
+        return 200, TEXT, f"bireme {self._books.role} {self._books.index}: {_listed()}\n"
+
+    _PAGES: ClassVar[dict[str, Callable[["Admin"], Page]]] = {
+        "/": _index,
+        "/health": _healthy,
+        "/healthz": _healthy,
+        "/readyz": _is_ready,
+        "/metrics": _metrics,
+        "/status": _status,
+        "/stacks": _stacks,
+    }
+
+    # -- rates -----------------------------------------------------------------------------
+    def beat(self) -> None:
+        """Record the current totals."""
+        totals: dict[str, float] = {}
+        for source in (self._books, *self._books.sources):
+            for name, value in source.totals().items():
+                totals[name] = totals.get(name, 0.0) + value
+        self._past.append((time.monotonic(), totals))
+
+    def _rates(self) -> dict[str, float]:
+        """Growth per second over the recorded window, and the mean wait in it."""
+        self.beat()
+        (then, before), (now, after) = self._past[0], self._past[-1]
+        grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
+        elapsed = max(1e-3, now - then)
+        rates = {f"{n}_per_second": grown.get(n, 0.0) / elapsed for n in ("steps", "samples")}
+        rates |= {f"{n}_bytes_per_second": grown.get(n, 0.0) / elapsed for n in _BYTES}
+        waits = grown.get("waits", 0.0)
+        rates["wait_seconds"] = grown["waited"] / waits if waits else 0.0
+        return rates
+
+
+_BYTES = ("sent", "received")
+
+
+def _listed() -> str:
+    return " ".join(path for path in Admin._PAGES if path not in ("/", "/health"))
+
+
+def _stacks() -> str:
+    """The stack of every thread, most recent call last."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for number, frame in sys._current_frames().items():
+        lines = "".join(traceback.format_stack(frame))
+        parts.append(f"-- {names.get(number, number)}\n{lines}")
+    return "\n".join(parts)
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], admin: Admin) -> None:
+        self.admin = admin
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Skip HTTPServer's lookup of the host name, which may take seconds."""
+        super(http.server.HTTPServer, self).server_bind()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Each connection holds a thread; connections above the limit are refused."""
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def service_actions(self) -> None:
+        admin = self.admin
+        if not admin._past or time.monotonic() - admin._past[-1][0] >= BEAT:
+            admin.beat()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore clients that disconnect early."""
+
+
+class _Request:
+    """The lines of one request, limited in size because it is not authenticated yet."""
+
+    def __init__(self, source: BinaryIO | BufferedIOBase) -> None:
+        self._source = source
+        self._left = LARGEST_REQUEST
+        self.close = source.close
+
+    def readline(self, limit: int) -> bytes:
+        line = self._source.readline(min(limit, self._left))
+        self._left -= len(line)
+        if not self._left:
+            raise http.client.LineTooLong("request")
+        return line
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 10  # seconds a silent connection may hold a thread
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self._whole = self.rfile
+
+    def handle_one_request(self) -> None:
+        self.rfile = _Request(self._whole)  # type: ignore[assignment]  # of it two methods are used
+        super().handle_one_request()
+
+    def do_GET(self) -> None:
+        code, kind, text = self._page()
+        data = text.encode()
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        if code == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _page(self) -> Page:
+        admin = self.server.admin
+        shown = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if admin.token and not is_same(shown, admin.token):
+            return 401, TEXT, "the job token is missing or wrong: Authorization: Bearer TOKEN\n"
+        return admin.page(self.path)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Do not log requests."""

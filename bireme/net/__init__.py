@@ -1,0 +1,1 @@
+"""How processes talk: frames, sockets, shared memory, gRPC, signs of life."""

@@ -1,0 +1,1 @@
+"""Fluid's own protocol between trainers and servers."""

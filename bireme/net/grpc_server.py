@@ -1,0 +1,97 @@
+"""The gRPC shell of a server: it takes a port and carries bytes between calls and a `Handler`. No
+message is understood here.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bireme.errors import BiremeError, ConfigError
+
+from .carriers import Handler, answers
+from .grpc_options import CALL, EXCHANGE, server_options
+from .ports import reserved_ports
+from .security import Guarded, bind_port
+
+__all__ = ["Method", "listening", "native_methods", "unary_methods"]
+
+GRACE = 0.3  # seconds for answers under way when the server ends
+Method = Callable[[bytes, str], Awaitable[bytes]]
+
+
+def _refuse(reason: str) -> Any:
+    async def refuse(requests: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+
+    return refuse
+
+
+def native_methods(handler: Handler) -> dict[str, Any]:
+    """The native protocol's methods."""
+
+    async def call(request: bytes, context: Any) -> bytes:
+        return await handler.call(request)
+
+    async def exchange(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        async for piece in answers(handler.connect(), requests):
+            yield piece
+
+    return {
+        CALL: grpc.unary_unary_rpc_method_handler(call),
+        EXCHANGE: grpc.stream_stream_rpc_method_handler(exchange),
+    }
+
+
+def unary_methods(methods: Mapping[str, Method]) -> dict[str, Any]:
+    """Plain methods, path -> coroutine of (request, peer)."""
+
+    def wrap(method: Method) -> Any:
+        async def carry(request: bytes, context: Any) -> bytes:
+            try:
+                return await method(request, context.peer())
+            except BiremeError as error:
+                await context.abort(grpc.StatusCode.INTERNAL, str(error))
+                raise
+
+        return grpc.unary_unary_rpc_method_handler(carry)
+
+    return {path: wrap(method) for path, method in methods.items()}
+
+
+@asynccontextmanager
+async def listening(
+    endpoint: str, handlers: Mapping[str, Any], silence: float
+) -> AsyncIterator[int]:
+    """Serve `handlers` at `endpoint` inside; gives the port. Leaving lets answers under way finish.
+
+    Raises:
+        ConfigError: the endpoint cannot be taken, or nothing would protect it.
+    """
+    options = server_options(silence, _is_reserved(endpoint))
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=None)
+    server.add_generic_rpc_handlers((Guarded(handlers, _refuse),))
+    port = _bind(server, endpoint)
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(grace=GRACE)
+
+
+def _bind(server: Any, endpoint: str) -> int:
+    port = bind_port(server, endpoint)
+    if port == 0:
+        raise ConfigError(
+            f"cannot listen at {endpoint}",
+            where="the port is in use, or the address is not this machine's",
+            hint="end the process that holds the port (`ss -ltnp`), or choose another endpoint",
+        ) from None
+    return port
+
+
+def _is_reserved(endpoint: str) -> bool:
+    port = endpoint.rpartition(":")[2]
+    return port.isdigit() and int(port) in reserved_ports()

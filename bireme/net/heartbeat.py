@@ -1,0 +1,130 @@
+"""Heartbeats: a thread per server that beats while the trainer computes, and hears of the job's
+end. It knows an endpoint and whom to tell; it knows no round and no gradient.
+"""
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bireme import flags
+from bireme.errors import BiremeError, DeadlineExceeded, FormatError, PeerLost, ProtocolError
+
+from . import messages as m
+from .carriers import Endpoint, Unreachable
+from .error_replies import raised
+from .frames import decode, encode
+
+__all__ = ["Heartbeat", "Times", "times"]
+
+
+PAUSE = 0.2  # seconds between beats while the connection is broken
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of a trainer's patience: between beats, of a silent server, of one exchange, until
+    servers start.
+    """
+
+    beat: float = 1.0
+    silence: float = 6.0
+    deadline: float = 180.0
+    join: float = 300.0
+    grace: float = 1.5  # from the news of a failure to the end of a process that ignores it
+
+
+def times() -> Times:
+    """The times that this process's flags ask for."""
+    heartbeat = float(flags.get("heartbeat_seconds"))
+    return Times(
+        beat=0.1 * heartbeat,
+        silence=0.6 * heartbeat,
+        deadline=flags.get("rpc_deadline") / 1000,
+        join=float(flags.get("join_seconds")),
+        grace=0.15 * heartbeat,
+    )
+
+
+class Heartbeat:
+    """Beats for one trainer at one server until stopped; reports the first bad news and falls
+    silent.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        beat: Callable[[], m.Heartbeat],
+        report: Callable[[BiremeError], None],
+        times: Times,
+        descriptor: Callable[[], int] = lambda: -1,
+    ) -> None:
+        """`descriptor` gives the socket to the server that is in use; the end of that connection
+        brings the next beat forward. -1: there is none.
+        """
+        self._endpoint = endpoint
+        self._beat = beat
+        self._report = report
+        self._times = times
+        self._descriptor = descriptor
+        self._ended = False  # whether the connection was found ended at the last beat
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"heartbeat {endpoint.endpoint}", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        heard = time.monotonic()
+        while not self._wait():
+            news = self._listen()
+            now = time.monotonic()
+            if isinstance(news, Unreachable | DeadlineExceeded):
+                gone = isinstance(news, Unreachable) and self._endpoint.refuses()
+                lost = gone or now - heard > self._times.silence
+                news = self._lost(now - heard) if lost else None
+            else:
+                heard = now
+            if news is not None and not self._stopped.is_set():
+                self._report(news)
+                return
+
+    def _wait(self) -> bool:
+        """Until the next beat is due; whether this heartbeat has been stopped."""
+        try:
+            watched = os.dup(self._descriptor())  # the original may be closed meanwhile
+        except OSError:
+            return self._stopped.wait(self._times.beat)
+        try:
+            if self._ended and self._stopped.wait(min(PAUSE, self._times.beat)):
+                return True
+            ready = select.poll()
+            ready.register(watched, getattr(select, "POLLRDHUP", 0))
+            self._ended = bool(ready.poll(self._times.beat * 1000))
+        finally:
+            os.close(watched)
+        return self._stopped.is_set()
+
+    def _listen(self) -> BiremeError | None:
+        request = encode(self._beat())
+        try:
+            answer = decode([self._endpoint.call(request, self._times.beat)]).message
+        except (Unreachable, DeadlineExceeded, FormatError, ProtocolError) as error:
+            return error
+        return raised(answer) if isinstance(answer, m.Refused) else None
+
+    def _lost(self, since: float) -> PeerLost:
+        step = self._beat().step
+        return PeerLost(
+            f"server {self._endpoint.endpoint} is lost: silent for {since:.1f} s, at step {step}",
+            peer=f"server {self._endpoint.endpoint}",
+            step=step,
+            hint="see that server's log; the time is FLAGS_heartbeat_seconds",
+        )

@@ -1,1 +1,0 @@
-"""How processes talk: frames, channels, the server shell, liveness."""
