@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from bireme import flags
-from bireme.errors import FormatError
+from bireme.arrays.namespaces import Array, to_host
+from bireme.errors import FormatError, InvalidArgument
 from bireme.io.checkpoint import Checkpoint, newest_checkpoint
 from bireme.io.disk import Disk
 from bireme.io.parts import Piece, write_part
 from bireme.io.slices import Place, places_of
 from bireme.io.variables import is_persistable
 from bireme.ir import Program
-from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.scope import Scope
 
 from .tables import ServedTable, Tables
@@ -35,7 +35,7 @@ class Keeper:
         self._tables = tables
         block = program.global_block()
         attrs = next((op.attrs for op in block.ops if op.type == "listen_and_serv"), {})
-        self._index = max(0, int(attrs.get("pserver_id", 0)))
+        self._index = max(0, int(attrs.get("bireme.server", attrs.get("pserver_id", 0))))
         self._slices = places_of(program)
         rows = {name for table in tables for name in table.variables}
         passing = rows | {text.rpartition(":")[0] for text in attrs.get("grad_to_block_id", ())}
@@ -56,7 +56,7 @@ class Keeper:
             cell = self._scope.find_var(name)
             value = None if cell is None else cell.get()
             if isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__"):
-                place = self._slices.get(name, Place(name))
+                place = self._place(name)
                 found.append(Piece(place.name, np.array(to_host(value)), place.begin, place.height))
         for table in self._tables:
             rows = table.read()
@@ -87,43 +87,69 @@ class Keeper:
 
     def restore(self, found: Checkpoint) -> None:
         """Take over what a checkpoint holds of this server's variables, however many servers saved
-        it.
+        it; nothing changes unless all of it fits.
 
         Raises:
-            FormatError: something is missing, or has another shape.
+            FormatError: something is missing, or has another shape or dtype.
         """
         known = set(found.names)
+        fresh: dict[str, Array] = {}
         for name in self._names:
-            place = self._slices.get(name, Place(name))
+            place = self._place(name)
+            if name in self._slices and place.name not in known:  # servers cut otherwise then
+                place = self._slices[name]
             value: Array = self._scope.var(name).get()
             if value is not None:
-                self._scope.var(name).put(_fitting(found, place, np.shape(value)))
+                fresh[name] = self._fitting(found, place, value)
             elif place.name in known:  # what trainers saw, which nobody has seen here yet
-                self._scope.var(name).put(np.array(found.read(place.name)))
-        for table in self._tables:
-            _restore_table(table, found)
+                fresh[name] = found.read(place.name, near=self.part)
+        tables = [(table, *_rows_of(table, found)) for table in self._tables]
+        for name, array in fresh.items():
+            self._scope.var(name).put(np.array(array))
+        for table, ids, arrays in tables:
+            table.write(ids, arrays)
 
+    def _place(self, name: str) -> Place:
+        """Where a variable lies in checkpoints: a copy of a whole, under its own name."""
+        place = self._slices.get(name, Place(name))
+        return Place(name) if place.height is None else place
 
-def _fitting(found: Checkpoint, place: Place, shape: tuple[int, ...]) -> Array:
-    array = found.read(place.name, place.begin, None if place.height is None else shape[0])
-    if np.shape(array) != shape:
+    def _fitting(self, found: Checkpoint, place: Place, value: Array) -> Array:
+        rows = None if place.height is None else len(value)
+        array = found.read(place.name, place.begin, rows, near=self.part)
+        if (array.shape, array.dtype) == (value.shape, value.dtype):
+            return array
         raise FormatError(
-            f"variable {place.name!r}: this server holds {list(shape)}, "
-            f"the checkpoint {list(np.shape(array))}",
+            f"variable {place.name!r}: this server holds {value.dtype}{list(value.shape)}, "
+            f"the checkpoint {array.dtype}{list(array.shape)}",
             tensor=place.name,
             where=str(found.folder),
             hint="load it with the model that saved it",
         )
-    return np.array(array)
 
 
-def _restore_table(table: ServedTable, found: Checkpoint) -> None:
-    """The rows that live here, of all there are."""
+def _rows_of(table: ServedTable, found: Checkpoint) -> tuple[Array, dict[str, Array]]:
+    """The rows that live here, of all there are.
+
+    Raises:
+        FormatError: they do not fit the table, or its variables have different rows.
+    """
     known = set(found.names)
-    arrays = {}
-    ids = np.empty(0, np.int64)
-    for name in table.variables:
-        if name == table.name or name in known:
-            ids, rows = found.rows(name)
-            arrays[name] = rows[table.owns(ids)]
-    table.write(ids[table.owns(ids)], arrays)
+    ids, rows = found.rows(table.name)
+    arrays = {table.name: rows[table.owns(ids)]}
+    try:
+        for name in table.variables[1:]:
+            if name in known:
+                others, rows = found.rows(name)
+                if not np.array_equal(others, ids):
+                    raise InvalidArgument(f"{name!r} holds other rows than {table.name!r}")
+                arrays[name] = rows[table.owns(ids)]
+        table.check(ids[table.owns(ids)], arrays)
+    except InvalidArgument as problem:
+        raise FormatError(
+            f"table {table.name!r} of the checkpoint does not fit: {problem.message}",
+            tensor=table.name,
+            where=str(found.folder),
+            hint="load it with the model that saved it",
+        ) from None
+    return ids[table.owns(ids)], arrays

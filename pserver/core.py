@@ -1,37 +1,35 @@
-"""The server's state machine: `handle(event)` is the only door, instructions come out.
+"""The server's state machine: `handle(event)` gives instructions. No socket, thread, clock, array.
 
-No socket, no thread, no clock, no array. What an update computes stands in the server's program;
-the core decides when it runs, who waits and who is answered. Every counted call takes effect
-once, in the trainer's order, however often and in whatever order it arrives. When the job fails,
-the core first tells everybody, then says Fail.
+Theory of operation. What an update computes stands in the server's program; the core decides when
+it runs, who waits, and who is answered.
+
+* Who takes part is the membership's knowledge. A trainer's messages count in one life of it only.
+* A counted call passes through the states of `counted_calls.TRANSITIONS`: it is EARLY until every
+  earlier call of its trainer is ADMITTED. A push then joins an update; a barrier closes the
+  trainer's round; a read is answered, or PARKED while the trainer's round is open. ANSWERED and
+  REFUSED are final: a repeat gets the same again, except that a read reads again.
+* When updates run is the mode's rule: `rounds`. An update that a call makes due is started before
+  the next call is admitted, so a read sees every push that was admitted before it.
+* A failure is final and answers every call; `Fail` follows when everybody has heard it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from . import events as e
-from . import failures
-from .books import Books
-from .flow import Arrival, Flow, Rounds
+from . import refusals
+from .allgather import AllGather
+from .counted_calls import Counted, CountedCalls, Gated, State
+from .leases import Leases
+from .membership import Limits, Member, Trainers
+from .metrics import Metrics
 from .modes import mode_of
-from .roll import Limits, Member, Roll
-from .settings import Settings
-from .sharing import Sharing
+from .push_names import PushNames
+from .rounds import Arrival, Pushed, Rounds, UpdatePolicy
+from .server_spec import Settings
 
 __all__ = ["Core"]
-
-_KNOWN = 64  # payloads' names that are remembered
-Counted = e.Push | e.Barrier | e.Pull | e.Prefetch | e.Share | e.Checkpoint
-Gated = e.Pull | e.Prefetch | e.Checkpoint
-
-
-@dataclass(slots=True)
-class _Sequence:
-    """One trainer's counted calls: the next one expected, and those that came before their turn."""
-
-    next: int
-    early: dict[int, Counted]
 
 
 class Core:
@@ -41,52 +39,56 @@ class Core:
         self._settings = settings
         self._limits = limits or Limits()
         self._mode = mode_of(settings)
-        self._roll = Roll(settings.trainers, self._limits)
-        self._flow: Flow = (
-            Rounds(settings, self._roll.expected) if self._mode.rounds else Arrival(settings)
+        self._trainers = Trainers(settings.trainers, self._limits)
+        self._policy: UpdatePolicy = (
+            Rounds(settings, self._trainers.expected) if self._mode.rounds else Arrival(settings)
         )
-        self._sequences: dict[tuple[int, int], _Sequence] = {}
-        self._open: dict[e.Call, list[int]] = {}  # calls not answered yet, and the tickets that ask
-        self._parked: dict[e.Call, tuple[Gated, float]] = {}
+        self._calls = CountedCalls(self._limits.early)
         self._awaiting: dict[int, list[e.Call]] = {}  # update -> pushes that it answers
-        self._sharing = Sharing()
-        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # pushed -> in the program
-        self._failure: e.Failure | None = None
+        self._gathering = AllGather()
+        self._names = PushNames(settings)
+        self._compiled: set[int] = set()  # blocks that have run
         self._leave_at = 0.0
         self._ended = False
         self._out: list[e.Instruction] = []
-        self.books = Books(self._mode.rounds)
+        self.metrics = Metrics(self._mode.rounds)
+        self.leases = Leases()
 
     # -- what others may look at -----------------------------------------------------------
     @property
     def version(self) -> int:
         """How many updates have run."""
-        return self._flow.version
+        return self._policy.version
 
     @property
     def now(self) -> float:
         """The time of the last tick."""
-        return self._roll.now
+        return self._trainers.now
+
+    @property
+    def grace(self) -> float:
+        """Seconds that a trainer has to come back after its connections have ended."""
+        return self._limits.grace
 
     @property
     def waiting(self) -> int:
         """How many calls are parked."""
-        return len(self._parked)
+        return len(self._calls.parked)
 
     @property
     def waited(self) -> float:
         """Seconds since the first of them was parked."""
-        return max((self._roll.now - since for _, since in list(self._parked.values())), default=0)
+        return max((self._trainers.now - since for _, since in self._calls.parked), default=0)
 
     @property
     def missing(self) -> list[int]:
         """Trainers whom parked calls wait for."""
-        return self._flow.missing() if self._parked else []
+        return self._policy.missing() if self._calls.parked else []
 
     @property
     def members(self) -> list[Member]:
         """Every trainer that has come."""
-        return self._roll.members
+        return self._trainers.members
 
     def handle(self, event: e.Event) -> tuple[e.Instruction, ...]:
         """Take one event; what is to be done now, in order."""
@@ -101,86 +103,97 @@ class Core:
 
     # -- attendance ------------------------------------------------------------------------
     def _hello(self, event: e.Hello) -> None:
-        refusal = self._roll.hello(event.trainer, event.incarnation, event.beats)
+        refusal = self._trainers.hello(event.trainer, event.incarnation, event.beats)
         self._reply(
             event.ticket, refusal or e.Welcome(self._settings.mode, self._settings.trainers)
         )
 
     def _heartbeat(self, event: e.Heartbeat) -> None:
-        refusal = self._roll.hear(event.trainer, event.incarnation, event.step)
+        refusal = self._trainers.sign(event.trainer, event.incarnation, event.step)
         self._reply(event.ticket, refusal or e.Accepted())
 
     def _complete(self, event: e.Complete) -> None:
-        refusal = self._roll.hear(event.trainer, event.incarnation)
+        refusal = self._trainers.sign(event.trainer, event.incarnation)
         if refusal is None:
-            for member in self._roll.active:
-                member.done |= member.trainer == event.trainer
-            self._out += [e.Discard(ticket) for ticket in self._flow.leave(event.trainer)]
+            self._trainers.leave(event.trainer)
+            self.leases.left(event.trainer)
+            self._out += [e.Discard(ticket) for ticket in self._policy.leave(event.trainer)]
         self._reply(event.ticket, refusal or e.Accepted())
 
+    def _leased(self, event: e.Leased) -> None:
+        self.leases.told(event.region, event.call)
+
     def _abort(self, event: e.Abort) -> None:
-        mine = event.trainer < 0
-        peer = f"server {self._settings.endpoint}" if mine else f"trainer {event.trainer}"
+        me = f"server {self._settings.endpoint}"
+        peer = me if event.trainer < 0 else f"trainer {event.trainer}"
         self._reply(event.ticket, e.Accepted())
-        self._fail(failures.gave_up(peer, event.cause, event.step))
-        member = self._roll.member(event.trainer)
-        if member is not None:
-            member.told = True
+        if event.peer:  # it was told so itself: one failure has one name everywhere
+            self._fail(refusals.reported(event, peer))
+        else:
+            self._fail(refusals.gave_up(peer, event.cause, event.step))
+        self._trainers.tell(event.trainer)
+
+    def _reset(self, event: e.Reset) -> None:
+        self._trainers.reset(event.trainer, event.incarnation)
 
     def _tick(self, event: e.Tick) -> None:
-        lost = self._roll.tick(event.now)
-        if lost is not None and self._failure is None:
+        self._trainers.tick(event.now)
+        lost = self._trainers.overdue()
+        if self._failure is not None:
+            return
+        if lost is not None:
             self._fail(self._with_waiters(lost))
-        for call, (_, since) in list(self._parked.items()):
+            return
+        for call, since in self._calls.parked:
             if event.now - since > self._limits.patience:
                 self._answer(call, self._too_late())
-        absent = self._sharing.missing(self._roll.expected())
-        for late in self._sharing.late(event.now, self._limits.patience):
+        absent = self._gathering.missing(self._trainers.expected())
+        for late in self._gathering.late(event.now, self._limits.patience):
             self._discard(late)
-            self._answer(late.call, failures.slow(absent, late.step, self._limits.patience))
+            self._answer(late.call, refusals.slow(absent, late.step, self._limits.patience))
 
     def _with_waiters(self, lost: e.Failure) -> e.Failure:
-        waiting = sorted({call.trainer for call in self._parked})
-        where = f"; {failures.trainers_named(waiting)} waited for it" if waiting else ""
+        waiting = sorted({call.trainer for call, _ in self._calls.parked})
+        where = f"; {refusals.trainers_named(waiting)} waited for it" if waiting else ""
         return replace(lost, text=f"{lost.text}{where} (server {self._settings.endpoint})")
 
     def _too_late(self) -> e.Failure:
-        return failures.slow(self._flow.missing(), self.version + 1, self._limits.patience)
+        return refusals.slow(self._policy.missing(), self.version + 1, self._limits.patience)
 
     # -- counted calls ---------------------------------------------------------------------
     def _counted(self, event: Counted) -> None:
-        """Admit a call if it is the trainer's next; keep it if it is early; answer a repeat as
-        the first.
-        """
+        """Admit a call in its turn; take its repeat for the same call."""
         call = event.call
-        refusal = self._roll.hear(call.trainer, call.incarnation, getattr(event, "step", None))
+        refusal = self._trainers.sign(call.trainer, call.incarnation, getattr(event, "step", None))
+        if refusal is None and (missing := self._calls.missing(call)):
+            refusal = refusals.too_early(call, missing)
         if refusal is not None:
-            self._refuse_call(event, refusal)
-            return
-        sequence = self._sequences.setdefault(call[:2], _Sequence(1, {}))
-        if call in self._open:
-            self._open[call].append(event.ticket)
             self._discard(event)
-        elif call.sequence < sequence.next:
+            self._reply(event.ticket, refusal)
+            return
+        self.leases.heard(call)
+        if self._calls.state(call) is not State.NEW:
             self._repeat(event)
-        else:
-            self._open[call] = [event.ticket]
-            sequence.early[call.sequence] = event
-            while sequence.next in sequence.early and self._failure is None:
-                sequence.next += 1
-                self._admit(sequence.early.pop(sequence.next - 1))
+            return
+        self._calls.arrive(event)
+        while self._failure is None and (due := self._calls.turn(call[:2])) is not None:
+            self._admit(due)
+            self._start_updates()
 
     def _repeat(self, event: Counted) -> None:
-        self.books.repeats += 1
-        if isinstance(event, e.Push | e.Barrier | e.Checkpoint):
-            self._discard(event)
-            self._reply(event.ticket, e.Accepted())
-        elif isinstance(event, e.Share):
-            self._discard(event)
-            self._reply(event.ticket, self._sharing.answered(event.call.trainer) or e.Accepted())
-        else:  # reading again is harmless: the trainer's round is still the open one
-            self._open[event.call] = [event.ticket]
+        state = self._calls.state(event.call)
+        self.metrics.repeats += state in (State.ANSWERED, State.REFUSED)
+        if state is State.ANSWERED and isinstance(event, e.Pull | e.Prefetch):
+            self._calls.reread(event)  # harmless: the trainer's round is still the open one
             self._read(event)
+            return
+        refusal = self._calls.repeat(event)
+        self._discard(event)
+        if refusal is not None:
+            self._reply(event.ticket, refusal)
+        elif state is State.ANSWERED:
+            again = self._gathering.answered(event.call) if isinstance(event, e.Share) else None
+            self._reply(event.ticket, again or e.Accepted())
 
     def _admit(self, event: Counted) -> None:
         match event:
@@ -189,30 +202,25 @@ class Core:
             case e.Barrier():
                 self._barrier(event)
             case e.Share():
-                self._sharing.add(event, self._roll.now)
-            case e.Pull() if self._flow.half_pushed(event.call.trainer) and event.gated:
+                self._gathering.add(event, self._trainers.now)
+            case e.Checkpoint() if event.fault:
+                self._discard(event)
+                self._answer(event.call, refusals.wrong_data(event.fault))
+            case e.Pull() if self._policy.half_pushed(event.call.trainer) and event.gated:
                 self._answer(
-                    event.call, failures.needs_barrier(self._settings.endpoint, event.call.trainer)
+                    event.call, refusals.needs_barrier(self._settings.endpoint, event.call.trainer)
                 )
             case _:
                 self._read(event)
 
     def _push(self, event: e.Push) -> None:
-        names = self._names.get(event.names)
-        if names is None:
-            names = tuple(self._settings.bound(name) for name in event.names)
-            if unknown := self._settings.unknown(names):
-                self._discard(event)
-                refusal = failures.not_owned(
-                    self._settings.endpoint, unknown[0], self._settings.gradients
-                )
-                self._answer(event.call, refusal)
-                return
-            if len(self._names) >= _KNOWN:
-                self._names.clear()
-            self._names[event.names] = names
-        self.books.pushed(event.call.trainer, event.step, len(names))
-        number = self._flow.push(event.call.trainer, (event.ticket, names))
+        names = self._names.of(event)
+        if isinstance(names, e.Failure):
+            self._discard(event)
+            self._answer(event.call, names)
+            return
+        self.metrics.pushed(event.call.trainer, event.step, len(names))
+        number = self._policy.push(event.call.trainer, Pushed(event.ticket, names, event.size))
         if number is None:
             self._answer(event.call, e.Accepted())
         else:
@@ -221,16 +229,16 @@ class Core:
     def _barrier(self, event: e.Barrier) -> None:
         if not self._mode.rounds:
             self._answer(
-                event.call, failures.takes_no_barrier(self._settings.endpoint, self._mode.name)
+                event.call, refusals.takes_no_barrier(self._settings.endpoint, self._mode.name)
             )
             return
-        self._flow.barrier(event.call.trainer)
+        self._policy.barrier(event.call.trainer)
         self._answer(event.call, e.Accepted())
 
     def _read(self, event: Gated) -> None:
         gated = not isinstance(event, e.Pull) or event.gated
-        if gated and self._flow.waits(event.call.trainer):
-            self._parked[event.call] = (event, self._roll.now)
+        if gated and self._policy.waits(event.call.trainer):
+            self._calls.park(event.call, self._trainers.now)
             return
         if isinstance(event, e.Checkpoint):
             self._out.append(e.Save(event.ticket))
@@ -238,41 +246,50 @@ class Core:
             return
         names = event.names if isinstance(event, e.Pull) else event.tables
         if self._mode.snapshots and isinstance(event, e.Pull) and gated:
-            self._out.append(e.Snapshot(event.call.trainer, names))
-        self.books.pulled(event.call.trainer)
-        self._answer(event.call, e.Send(names, self.version))
+            self._out.append(e.Snapshot(event.call.trainer, names, event.size))
+        self.metrics.pulled(event.call.trainer)
+        self._answer(event.call, e.Send(names, self.version, event.size))
 
     # -- updates ---------------------------------------------------------------------------
     def _applied(self, event: e.Applied) -> None:
-        self._flow.applied(event.number)
+        self._policy.applied(event.number)
         for call in self._awaiting.pop(event.number, ()):
             self._answer(call, e.Accepted())
 
     def _broken(self, event: e.Broken) -> None:
-        me = f"server {self._settings.endpoint}"
-        self._fail(failures.broken(me, event.number, event.cause))
+        server = f"server {self._settings.endpoint}"
+        self._fail(refusals.broken(server, event.number, event.cause))
 
     def _advance(self) -> None:
         """Start what is due, answer what need not wait any more."""
         if self._failure is not None:
             return
-        for call, (event, _) in list(self._parked.items()):
-            if not self._flow.waits(call.trainer):
-                del self._parked[call]
-                self._read(event)
-        while (apply := self._flow.due()) is not None:
-            self._out.append(apply)
-        come, shared = self._sharing.complete(self._roll.expected())
+        for call, _ in self._calls.parked:
+            if not self._policy.waits(call.trainer):
+                self._read(self._calls.resume(call))
+        self._start_updates()
+        come, shared = self._gathering.complete(self._trainers.expected())
         for share in come:
             self._answer(share.call, shared or e.Accepted())
 
+    def _start_updates(self) -> None:
+        while (apply := self._policy.due()) is not None:
+            first = not self._compiled.issuperset(apply.blocks)
+            self._compiled.update(apply.blocks)
+            self._out.append(replace(apply, first=True) if first else apply)
+
     # -- the end ---------------------------------------------------------------------------
+    @property
+    def _failure(self) -> e.Failure | None:
+        return self._trainers.failure
+
     def _fail(self, failure: e.Failure) -> None:
-        self._failure = failure
-        self._leave_at = self._roll.now + self._limits.farewell
-        for call in list(self._open):
+        self._trainers.blame(failure)
+        self._leave_at = self._trainers.now + self._limits.farewell
+        self._out.append(e.HangUp())
+        for call in self._calls.unfinished:
             self._answer(call, failure)
-            self._tell(call.trainer)
+            self._trainers.tell(call.trainer)
 
     def _turn_away(self, event: e.Event) -> None:
         """After the failure every call is answered with it."""
@@ -283,22 +300,17 @@ class Core:
         if isinstance(event, Counted):
             self._discard(event)
         self._reply(ticket, self._failure)
-        self._tell(getattr(getattr(event, "call", event), "trainer", -1))
-
-    def _tell(self, trainer: int) -> None:
-        member = self._roll.member(trainer)
-        if member is not None:
-            member.told = True
+        self._trainers.tell(getattr(getattr(event, "call", event), "trainer", -1))
 
     def _end_if_possible(self) -> None:
         if self._ended:
             return
         if self._failure is None:
-            self._ended = self._roll.finished
+            self._ended = self._trainers.finished
             self._out += [e.Finish()] if self._ended else []
             return
-        everybody = all(m.told or self._is_lost(m.trainer) for m in self._roll.active)
-        if everybody or self._roll.now >= self._leave_at:
+        everybody = all(self._is_lost(m.number) for m in self._trainers.uninformed)
+        if everybody or self._trainers.now >= self._leave_at:
             self._ended = True
             self._out.append(e.Fail(self._failure))
 
@@ -308,16 +320,15 @@ class Core:
 
     # -- answers ---------------------------------------------------------------------------
     def _answer(self, call: e.Call, answer: e.Answer) -> None:
-        self._parked.pop(call, None)
-        for ticket in self._open.pop(call, ()):
+        if isinstance(answer, e.Failure):
+            tickets = self._calls.refuse(call, answer)
+        else:
+            tickets = self._calls.answer(call)
+        for ticket in tickets:
             self._reply(ticket, answer)
 
     def _reply(self, ticket: int, answer: e.Answer) -> None:
         self._out.append(e.Reply(ticket, answer))
-
-    def _refuse_call(self, event: Counted, refusal: e.Failure) -> None:
-        self._discard(event)
-        self._reply(event.ticket, refusal)
 
     def _discard(self, event: Counted) -> None:
         if isinstance(event, e.Push | e.Share | e.Checkpoint):
@@ -334,6 +345,8 @@ class Core:
         e.Heartbeat: _heartbeat,
         e.Complete: _complete,
         e.Abort: _abort,
+        e.Reset: _reset,
+        e.Leased: _leased,
         e.Tick: _tick,
         e.Applied: _applied,
         e.Broken: _broken,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 __all__ = [
+    "INLINE",
     "Abort",
     "Accepted",
     "Applied",
@@ -22,13 +23,16 @@ __all__ = [
     "Fail",
     "Failure",
     "Finish",
+    "HangUp",
     "Heartbeat",
     "Hello",
     "Instruction",
+    "Leased",
     "Prefetch",
     "Pull",
     "Push",
     "Reply",
+    "Reset",
     "Save",
     "Send",
     "Share",
@@ -37,6 +41,9 @@ __all__ = [
     "Tick",
     "Welcome",
 ]
+
+
+INLINE = 8 << 20  # bytes: a copy of so much takes the event loop a few milliseconds at most
 
 
 class Call(NamedTuple):
@@ -58,12 +65,16 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Gradients have arrived; the shell keeps their payload under `ticket`."""
+    """Gradients have arrived, `size` bytes; the shell keeps their payload under `ticket`. `fault`
+    says what is wrong with their values.
+    """
 
     ticket: int
     call: Call
     step: int
     names: tuple[str, ...]
+    size: int = 0
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,37 +86,49 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
+    """Variables are wanted; they take `size` bytes."""
+
     ticket: int
     call: Call
     names: tuple[str, ...] = ()
     gated: bool = True
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Rows of tables are wanted; the shell keeps the ids under `ticket`."""
+    """Rows of tables are wanted; to find and copy them touches `size` bytes. The shell keeps the
+    ids under `ticket`.
+    """
 
     ticket: int
     call: Call
     tables: tuple[str, ...] = ()
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A trainer brings arrays that all shall have; the shell keeps them under `ticket`."""
+    """A trainer brings arrays that all shall have, `size` bytes; the shell keeps them under
+    `ticket`.
+    """
 
     ticket: int
     call: Call
     step: int
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A trainer wants everything saved; the shell keeps where to under `ticket`."""
+    """A trainer wants everything saved; the shell keeps where to under `ticket`. `fault` says why
+    not there.
+    """
 
     ticket: int
     call: Call
     step: int
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +148,33 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """A trainer gives up; trainer -1 is the server's own process."""
+    """A trainer gives up; trainer -1 is the server's own process. Where it was told of somebody
+    else's failure, `kind` and `peer` are that failure's.
+    """
 
     ticket: int
     trainer: int
     incarnation: int
     step: int
     cause: str
+    kind: str = ""
+    peer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The last connection of a trainer has ended, and not in order."""
+
+    trainer: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """The answer to `call` names a region of shared memory; the trainer may read it from now on."""
+
+    region: int
+    call: Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +201,23 @@ class Broken:
 
 Event: TypeAlias = (
     Hello | Push | Barrier | Pull | Prefetch | Share | Checkpoint | Heartbeat | Complete | Abort |
-    Tick | Applied | Broken
+    Reset | Leased | Tick | Applied | Broken
 )  # fmt: skip
+
+
+# -- work --------------------------------------------------------------------------------------
+class Work:
+    """Something for the shell to do that touches `size` bytes."""
+
+    __slots__ = ()
+    size: int
+
+    @property
+    def inline(self) -> bool:
+        """Whether the event loop may do it itself: handing it to the worker would take as long.
+        The worker does what is larger, so that no heartbeat waits for it.
+        """
+        return self.size <= INLINE
 
 
 # -- answers -----------------------------------------------------------------------------------
@@ -175,18 +233,20 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class Send(Work):
     """Send these variables, as they are after update `version`; no names means no payload."""
 
     names: tuple[str, ...]
     version: int
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Work):
     """Send what lies under these tickets: one of each trainer, in their order."""
 
     tickets: tuple[int, ...]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +271,9 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Work):
     """Bind the payloads of `pushes` in this order, take `absent` as zero, run `blocks`; then say
-    Applied.
+    Applied. Blocks that run for the `first` time are compiled, which the event loop does not do.
     """
 
     number: int
@@ -221,14 +281,21 @@ class Apply:
     pushes: tuple[int, ...] = ()
     absent: tuple[str, ...] = ()
     trainer: int = -1
+    size: int = 0
+    first: bool = False
+
+    @property
+    def inline(self) -> bool:
+        return self.size <= INLINE and not self.first
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Work):
     """Remember these variables as `trainer` sees them now."""
 
     trainer: int
     names: tuple[str, ...]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +318,15 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class HangUp:
+    """The job has failed: end idle connections, so that their trainers ask at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Everybody who could be told has been told: stop serving with this error."""
 
     failure: Failure
 
 
-Instruction: TypeAlias = Reply | Apply | Snapshot | Save | Discard | Finish | Fail
+Instruction: TypeAlias = Reply | Apply | Snapshot | Save | Discard | Finish | HangUp | Fail

@@ -3,32 +3,56 @@
 Most blocks of a server say the same: add the trainers' gradients, divide by their number, update
 one parameter, element by element. Done operator by operator, every pass goes through memory once;
 here a piece stays in the cache from the sum to the new parameter, and small parameters go
-together. The operators' own kernels compute, in the program's order, so the bits are the same.
-The file decides which blocks these are; it knows scopes and kernels, no sockets.
+together, as in a trainer's own steps (`bireme.runtime.flat_updates`). The operators' own kernels
+compute, in the program's order, so the bits are the same. The file decides which blocks these are
+and where new values go; it knows scopes, no sockets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
 from bireme.ir import Block, Operator, Program, VarType
-from bireme.ops.table import Role
-from bireme.runtime.arrays import Array
-from bireme.runtime.binding import parameters_of
-from bireme.runtime.scope import Scope
+from bireme.runtime.flat_updates import SMALL, Column, FlatUpdate, kind_of, size_of
+from bireme.runtime.scope import Cell, Scope
 
-from .fused import PIECE, RULES, SMALL, Group, Rule, Slots, Update
+from .adjoining import Adjoining
 
 __all__ = ["Fusion", "Rule", "read_rule"]
 
+Slots = Mapping[str, Array]  # where new parameters are wanted
+
+PIECE = 1 << 15  # elements: five float32 arrays of this size fit a core's cache
+_HOLDERS = 2  # of a view: its column and the cell
+
 
 # -- which blocks ------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """One block: `op` updates a parameter with the sum of `terms`, times `factor`; with others of
+    the same `likeness`, unless that is None.
+    """
+
+    block: int
+    terms: tuple[str, ...]
+    factor: float | None
+    op: Operator
+    likeness: Any
+
+    @property
+    def param(self) -> str:
+        return self.op.inputs["Param"][0]
+
+
 def read_rule(block: Block) -> Rule | None:
     """What a block does, if it is nothing but this kind of update."""
     ops = list(block.ops)
-    if not ops or ops[-1].type not in RULES:
+    kind = kind_of(ops[-1], block) if ops else None
+    if kind is None:
         return None
     op = ops.pop()
     (gradient,) = op.inputs["Grad"]
@@ -37,8 +61,10 @@ def read_rule(block: Block) -> Rule | None:
         factor = float(ops.pop().attrs.get("scale", 1.0))
     if ops and ops[-1].type == "sum" and ops[-1].outputs["Out"] == (gradient,):
         terms = list(ops.pop().inputs["X"])
-    rule = Rule(block.idx, tuple(terms), factor, op)
-    return rule if not ops and _is_dense(rule, block) and _is_plain(rule) else None
+    if ops or not all(_is_dense(block, name) for name in terms):
+        return None
+    small = 0 < size_of(op, block) <= SMALL
+    return Rule(block.idx, tuple(terms), factor, op, (kind, len(terms), factor) if small else None)
 
 
 def _scales(op: Operator, name: str) -> bool:
@@ -50,19 +76,9 @@ def _scales(op: Operator, name: str) -> bool:
     )
 
 
-def _is_dense(rule: Rule, block: Block) -> bool:
-    found = [block._find_var_recursive(name) for name in (*rule.terms, rule.param)]
-    return all(var is not None and var.type == VarType.LOD_TENSOR for var in found)
-
-
-def _is_plain(rule: Rule) -> bool:
-    """Whether every output is an input that changes, and each slot holds one name at most."""
-    op, inplace = rule.op, rule.row.inplace
-    changes = all(op.outputs[out] == op.inputs.get(inplace.get(out, "")) for out in op.outputs)
-    names = op.input_arg_names
-    single = all(len(given) <= 1 for given in op.inputs.values())
-    kinds = {p.role for p in parameters_of(rule.row, rule.row.kernel)}
-    return changes and single and len(set(names)) == len(names) and not kinds & {Role.KEY, Role.LOD}
+def _is_dense(block: Block, name: str) -> bool:
+    var = block._find_var_recursive(name)
+    return var is not None and var.type == VarType.LOD_TENSOR
 
 
 class Fusion:
@@ -73,9 +89,7 @@ class Fusion:
         rules = [rule for block in program.blocks[1:] if (rule := read_rule(block))]
         touching = _touching(program)
         self._rules = {r.block: r for r in rules if _is_private(r, touching)}
-        self._likeness = {r.block: r.likeness for r in rules}
-        self._updates: dict[int, Update] = {}
-        self._sorted: dict[tuple[int, ...], tuple[list[int], list[Group]]] = {}
+        self._groups: dict[tuple[int, ...], list[_Group]] = {}
         self._scratch: dict[Any, Array] = {}
 
     def params(self, blocks: Iterable[int]) -> set[str]:
@@ -89,57 +103,146 @@ class Fusion:
 
     def apply(self, blocks: Sequence[int], slots: Slots) -> list[int]:
         """Run these blocks; the ones that must be run otherwise, for what their values are."""
-        key = tuple(blocks)
-        if key not in self._sorted:
-            found = self._sort(key)
-            if found is None:
-                return self._apply_singly(key, slots)
-            self._sorted[key] = found
-        alone, together = self._sorted[key]
-        refused = self._apply_singly(alone, slots)
-        for group in together:
-            if not group.apply(slots):
+        refused: list[int] = []
+        for group in self._grouped(tuple(blocks)):
+            if not group.apply(slots, self._scratch):
                 refused += self._apply_singly(group.blocks, slots)
         return refused
 
-    def _sort(self, blocks: Sequence[int]) -> "tuple[list[int], list[Group]] | None":
-        """Blocks that go alone, and those that go together; None if their values do not say."""
-        alone: list[int] = []
-        together: dict[Any, list[Update]] = {}
-        for block in blocks:
-            update = self._update(block)
-            if not update.load():
-                return None
-            if update.size > SMALL or update.numbers:
-                alone.append(block)
-            else:
-                key = (self._likeness[block], update.dtype)
-                together.setdefault(key, []).append(update)
-        return alone, [Group(updates) for updates in together.values()]
+    def _apply_singly(self, blocks: Sequence[int], slots: Slots) -> list[int]:
+        if len(blocks) == 1:
+            return list(blocks)
+        return [block for block in blocks if self.apply([block], slots)]
 
-    def _apply_singly(self, blocks: Iterable[int], slots: Slots) -> list[int]:
-        refused = []
-        for block in blocks:
-            update = self._update(block)
-            if update.load():
-                update.walk(slots, self._buffer)
-            else:
-                refused.append(block)
-        return refused
-
-    def _update(self, block: int) -> "Update":
-        found = self._updates.get(block)
-        if found is None:
-            found = self._updates[block] = Update(self._rules[block], self._scope)
-        return found
-
-    def _buffer(self, dtype: Any) -> Array:
-        """Room for one piece."""
-        if dtype not in self._scratch:
-            self._scratch[dtype] = np.empty(PIECE, dtype)
-        return self._scratch[dtype]
+    def _grouped(self, blocks: tuple[int, ...]) -> "list[_Group]":
+        """The groups of these blocks: small like ones together, each large one alone."""
+        if blocks not in self._groups:
+            found: dict[Any, list[Rule]] = {}
+            for rule in (self._rules[block] for block in blocks):
+                key = rule.block if rule.likeness is None else rule.likeness
+                found.setdefault(key, []).append(rule)
+            self._groups[blocks] = [_Group(rules, self._scope) for rules in found.values()]
+        return self._groups[blocks]
 
 
+class _Group:
+    """Rules of one likeness, with the cells of their values."""
+
+    def __init__(self, rules: Sequence[Rule], scope: Scope) -> None:
+        def cells(names: Iterable[str]) -> list[Cell]:
+            return [scope.find_var(name) or scope.var(name) for name in names]
+
+        self.blocks = [rule.block for rule in rules]
+        self._factor = rules[0].factor
+        self._update = FlatUpdate([rule.op for rule in rules], np)
+        self._columns = self._update.columns()
+        self._cells = [cells(names) for names in self._update.names]
+        self._terms = [cells(names) for names in zip(*(r.terms for r in rules), strict=True)]
+        others = self._update.others
+        self._others = dict(zip(others, cells(others), strict=True))
+        self._adjoining = Adjoining()
+
+    def apply(self, slots: Slots, scratch: dict[Any, Array]) -> bool:
+        """Update them all; False, and nothing done, if their values cannot stand side by side."""
+        terms = [_flat(cells) for cells in self._terms]
+        if any(term is None for term in terms) or not self._loaded(terms):
+            return False
+        dtype, piece = terms[0].dtype, min(PIECE, terms[0].size)
+        if dtype not in scratch:
+            scratch[dtype] = np.empty(PIECE, dtype)
+        room = scratch[dtype]
+
+        def gradient(part: slice) -> Array:
+            return _merged([term[part] for term in terms], self._factor, room)
+
+        places = [self._places(names, slots) for names in self._update.names]
+        targets = [self._target(c, p, piece) for c, p in zip(self._columns, places, strict=True)]
+        self._update.run(self._columns, gradient, targets, lambda n: self._others[n].value, piece)
+        for column, cells, place, target in zip(
+            self._columns, self._cells, places, targets, strict=True
+        ):
+            _settle(column, cells, place, target)
+        return True
+
+    def _loaded(self, terms: Sequence[Array]) -> bool:
+        """Whether the columns hold the present values, and the terms are like them."""
+        if not all(type(cell.value) is np.ndarray for cell in self._others.values()):
+            return False
+        values = [[cell.value for cell in cells] for cells in self._cells]
+        held = all(c.holds(old) for c, old in zip(self._columns, values, strict=True))
+        if not held and not self._adopted(values):
+            return False
+        flat = self._columns[0].flat
+        return all(term.size == flat.size and term.dtype == flat.dtype for term in terms)
+
+    def _adopted(self, values: Sequence[Sequence[Any]]) -> bool:
+        """Whether these values could be moved to the columns."""
+        if not all(type(a) is np.ndarray and a.size for column in values for a in column):
+            return False
+        if not self._update.fits(values, values[0]):
+            return False
+        for column, cells, old in zip(self._columns, self._cells, values, strict=True):
+            column.adopt(old, np)
+            _put(cells, column.views)
+        return True
+
+    def _places(self, names: Sequence[str], slots: Slots) -> list[Array]:
+        """Where the new values are wanted; nothing if that is not said of all."""
+        found = [slots.get(name) for name in names] if slots else []
+        return [] if any(place is None for place in found) else found
+
+    def _target(self, column: Column, places: list[Array], piece: int) -> Array:
+        """Flat memory for new values: the wanted places, the old memory, or new."""
+        wanted = self._adjoining(places)
+        if wanted is not None:
+            return wanted
+        repeated = column.numbers and piece < self._columns[0].flat.size
+        if not places and not repeated and column.overwritable(_HOLDERS):
+            return column.flat
+        return np.empty_like(column.flat)
+
+
+def _flat(cells: Sequence[Cell]) -> Array:
+    """The cells' values end to end; None if they are not all arrays."""
+    if len(cells) == 1:
+        value = cells[0].value
+        return value.reshape(-1) if type(value) is np.ndarray else None
+    try:
+        return np.concatenate([cell.value for cell in cells], axis=None)
+    except (TypeError, ValueError):
+        return None
+
+
+def _merged(terms: list[Array], factor: float | None, room: Array) -> Array:
+    """The sum of `terms` in their order, times `factor`, as the operators compute it."""
+    out, total = room[: terms[0].size], terms[0]
+    for term in terms[1:]:
+        total = np.add(total, term, out=out)
+    if factor is not None:
+        total = np.multiply(total, total.dtype.type(factor), out=out)
+    return total
+
+
+def _settle(column: Column, cells: Sequence[Cell], places: list[Array], target: Array) -> None:
+    """Let the cells hold the new values, in the wanted places where there are some."""
+    if target is column.flat:
+        return
+    column.move(target, column.views)
+    if places and not np.may_share_memory(target, places[0]):
+        for place, view in zip(places, column.views, strict=True):
+            place[...] = view
+        column.forget()
+    elif places:
+        column.borrow(target, places)
+    _put(cells, places or column.views)
+
+
+def _put(cells: Sequence[Cell], arrays: Sequence[Array]) -> None:
+    for cell, array in zip(cells, arrays, strict=True):
+        cell.value = array
+
+
+# -- which blocks work by themselves -----------------------------------------------------------
 def _touching(program: Program) -> dict[str, set[int]]:
     """The blocks that read or write each name."""
     found: dict[str, set[int]] = {}

@@ -8,8 +8,9 @@ remembers what each trainer pulled.
 from dataclasses import dataclass
 
 from bireme.errors import ProgramError
+from bireme.ir import DistributedMode
 
-from .settings import Settings
+from .server_spec import Settings
 
 __all__ = ["Mode", "mode_of"]
 
@@ -21,21 +22,22 @@ class Mode:
     snapshots: bool = False  # what a trainer pulls is kept for its next push
 
 
-SYNC = Mode("sync", rounds=True)
-ASYNC = Mode("async", rounds=False)
-HALF_ASYNC = Mode("half-async", rounds=False)
-GEO = Mode("geo", rounds=False)
+MODES: dict[int, Mode] = {
+    DistributedMode.SYNC: Mode("sync", rounds=True),
+    DistributedMode.ASYNC: Mode("async", rounds=False),
+    DistributedMode.HALF_ASYNC: Mode("half-async", rounds=False),
+    DistributedMode.GEO: Mode("geo", rounds=False),
+}
 DC_ASGD = Mode("dc-asgd", rounds=False, snapshots=True)
-
-TABLE = {0: SYNC, 1: ASYNC, 2: HALF_ASYNC, 3: GEO}
 
 
 def mode_of(settings: Settings) -> Mode:
     """The row that `distributed_mode` and `dc_asgd` choose."""
-    mode = TABLE.get(settings.mode)
+    mode = MODES.get(settings.mode)
     if mode is None:
         raise ProgramError(
-            f"unknown distributed_mode {settings.mode}", hint=f"known: {sorted(TABLE)}"
+            f"unknown distributed_mode {settings.mode}",
+            hint=f"known: {[int(m) for m in DistributedMode]}",
         )
     if settings.dc_asgd and mode.rounds:
         raise ProgramError(

@@ -8,15 +8,31 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bireme import flags
 from bireme.io.parts import Piece
-from bireme.rpc import messages as m
-from bireme.rpc.tally import tally
+from bireme.monitoring.counters import tally
+from bireme.net import messages as m
 
 from .checkpoints import Keeper
 
-__all__ = ["Saver"]
+__all__ = ["Saver", "folder_fault"]
 
 Work = Callable[..., "Future[Any]"]
+
+
+def folder_fault(folder: str) -> str:
+    """Why a checkpoint must not go there; "" below this server's own FLAGS_checkpoint_dir."""
+    root = flags.get("checkpoint_dir")
+    try:
+        inside = bool(root) and Path(root).resolve() in Path(folder).resolve().parents
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, links in a circle
+        inside = False
+    if inside:
+        return ""
+    return (
+        f"a server saves only below its own FLAGS_checkpoint_dir ({root or 'not set'}), and the "
+        f"trainer names {folder!r}: give every process of the job the same FLAGS_checkpoint_dir"
+    )
 
 
 class Saver:
@@ -65,6 +81,5 @@ class Saver:
 
 
 def _complain(said: m.Save, error: BaseException | None) -> None:
-    text = f"the checkpoint of step {said.step} was not saved: {type(error).__name__}: {error}"
+    text = tally.not_saved(f"the checkpoint of step {said.step}", error)
     print(text, file=sys.stderr, flush=True)
-    tally.note(text)

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bireme.arrays.growing_table import Table
+from bireme.arrays.namespaces import Array
 from bireme.errors import FormatError
 from bireme.ir import Operator, Program
-from bireme.runtime.arrays import Array
 from bireme.runtime.scope import Scope
-from bireme.runtime.tables import Table
 
 __all__ = ["Rows", "ServedTable", "Tables"]
 
@@ -72,19 +72,26 @@ class ServedTable:
         arrays = {table.name: table.values[order] for table in tables}
         return Rows(index.ids[order], arrays)
 
-    def write(self, ids: Array, arrays: Mapping[str, Array]) -> None:
-        """Hold exactly these rows; a variable without an array begins as its initialiser says.
-
-        Raises:
-            FormatError: an id lives elsewhere, or an array is no variable of this table.
-            InvalidArgument: an array does not fit.
-        """
+    def check(self, ids: Array, arrays: Mapping[str, Array]) -> None:
+        """What `write` raises."""
         strange = sorted(set(arrays) - set(self.variables))
         if strange or self.name not in arrays or not bool(self.owns(ids).all()):
             problem = f"has no variable {strange[0]!r}" if strange else "misses its parameter"
             if not strange and self.name in arrays:
                 problem = f"holds ids that leave {self.server} divided by {self.servers} only"
             raise FormatError(f"table {self.name!r} of this server {problem}")
+        for name, array in arrays.items():
+            self._table(name).check(ids, array)
+
+    def write(self, ids: Array, arrays: Mapping[str, Array]) -> None:
+        """Hold exactly these rows; a variable without an array begins as its initialiser says.
+        Where it raises, nothing has changed.
+
+        Raises:
+            FormatError: an id lives elsewhere, or an array is no variable of this table.
+            InvalidArgument: an array does not fit.
+        """
+        self.check(ids, arrays)
         first = self._table(self.name)
         first.restore(ids, arrays[self.name])
         for name in self.variables[1:]:

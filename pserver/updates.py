@@ -9,32 +9,34 @@ decides nothing about when.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from bireme.arrays.growing_table import Table
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import ProtocolError, UnknownName
 from bireme.ir import Program, VarType
-from bireme.rpc import messages as m
-from bireme.rpc.codec import WORTH_SHARING, Buffer, Take, encode, framed, parts_of
-from bireme.rpc.layouts import Layout, Value
-from bireme.rpc.shared import Place
-from bireme.runtime.arrays import Array, to_host
+from bireme.ir.names import TRAINER_ID, backup_name, is_backup, is_counter, without_backup
+from bireme.net import messages as m
+from bireme.net.frames import WORTH_SHARING, Buffer, Take, frame, head_of
+from bireme.net.layouts import Layout, Value
+from bireme.net.memory import Place
 from bireme.runtime.observe import observer
 from bireme.runtime.scope import Cell, Scope
-from bireme.runtime.tables import Table
-from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .checkpoints import Keeper
 from .events import Apply, Send, Shared
 from .fusion import Fusion
-from .settings import COUNTER, Settings
+from .payload_checks import PayloadChecks
+from .server_spec import Settings
 from .tables import Tables
 
 __all__ = ["Updates"]
 
 Prepare = Callable[[int], Callable[[], None]]
-TRAINER_ID = "@TRAINER_ID@"
+LINE = 64  # bytes of a line of the processor's cache
 
 
 class Updates:
@@ -48,45 +50,20 @@ class Updates:
         self._scope = scope
         self._prepare = prepare
         self._prepared: dict[int, Callable[[], None]] = {}
-        self._approved: WeakSet[Layout] = WeakSet()  # payloads that this program expects
         self._kept: dict[int, tuple[Mapping[str, Value], Layout | None]] = {}
         self._cells: WeakKeyDictionary[Layout, list[Cell]] = WeakKeyDictionary()  # of gradients
         self._read: dict[tuple[str, ...], list[Cell]] = {}  # of what trainers ask for
-        self._together: tuple[Shared, list[bytes] | ProtocolError] | None = None
+        self._together: tuple[Shared, list[Buffer] | ProtocolError] | None = None
         self._zeros: dict[str, Value] = {}
         self._sizes: dict[tuple[str, ...], int] = {}
         self._fusion = Fusion(program, scope)
         self.tables = Tables(program, scope)
+        self.checks = PayloadChecks(program, settings, self.tables)
         self.keeper = Keeper(program, scope, self.tables)
         variables = program.global_block().vars
-        self._backups = [n for n in variables if ".trainer_" in n and n.endswith("_bak")]
+        self._backups = [n for n in variables if is_backup(n)]
 
     # -- payloads, from the event loop -----------------------------------------------------
-    def check(self, message: m.Message, layout: Layout) -> None:
-        """Look at an announced payload before there is memory for it.
-
-        Raises:
-            ProtocolError: a gradient does not look as this server's program says.
-        """
-        if isinstance(message, m.Push) and layout not in self._approved:
-            for tensor in layout.tensors:
-                self._check(tensor)
-            if layout.steady:
-                self._approved.add(layout)
-
-    def _check(self, tensor: m.Tensor) -> None:
-        var = self._program.global_block().vars.get(self._settings.bound(tensor.name))
-        if var is None or not var.shape:
-            return  # the core refuses names that the server does not own
-        expected = tuple(var.shape[1:]) if tensor.rows >= 0 else tuple(var.shape)
-        found = tensor.shape[1:] if tensor.rows >= 0 else tensor.shape
-        if found != expected or tensor.dtype != var.numpy_dtype:
-            raise ProtocolError(
-                f"'{tensor.name}' arrives as {tensor.dtype}{list(tensor.shape)}, "
-                f"but this server's program says {var.numpy_dtype}{list(var.shape)}",
-                hint="all processes must run the same script",
-            )
-
     def keep(self, ticket: int, values: Mapping[str, Value], layout: Layout | None = None) -> None:
         self._kept[ticket] = values, layout
 
@@ -125,13 +102,13 @@ class Updates:
         names = [self._settings.bound(name) for name in values]
         for name, value in zip(names, values.values(), strict=True):
             self._bind(name, value)
-        counts = any(name.startswith(COUNTER) for name in names)
+        counts = any(is_counter(name) for name in names)
         if layout is not None and layout.steady and not counts:
             self._cells[layout] = [self._scope.var(name) for name in names]
 
     def _bind(self, name: str, value: Value) -> None:
         cell = self._scope.var(name)
-        if name.startswith(COUNTER) and cell.value is not None:
+        if is_counter(name) and cell.value is not None:
             cell.put(to_host(cell.value) + value)  # trainers send increments of the step counter
         else:
             cell.put(value)
@@ -158,7 +135,7 @@ class Updates:
         push.
         """
         for name in names:
-            backup = f"{name}.trainer_{trainer}_bak"
+            backup = backup_name(name, trainer)
             if backup in self._backups:
                 self._scope.var(backup).put(np.array(self.value(name)))
 
@@ -166,7 +143,7 @@ class Updates:
         """A trainer that has pulled nothing yet has seen the initial values."""
         for name in self._backups:
             if (cell := self._scope.var(name)).value is None:
-                cell.put(np.array(self.value(name.rpartition(".trainer_")[0])))
+                cell.put(np.array(self.value(without_backup(name))))
 
     # -- reading, from the worker ----------------------------------------------------------
     def renews(self, names: tuple[str, ...], blocks: Iterable[int]) -> bool:
@@ -181,7 +158,7 @@ class Updates:
 
     def announce(
         self, send: Send, layout: Layout, place: Place, arrays: Sequence[Array]
-    ) -> list[bytes]:
+    ) -> list[Buffer]:
         """The frame of variables that lie in shared memory, once those that no update has written
         there are copied.
         """
@@ -189,30 +166,28 @@ class Updates:
         for name, cell, array in zip(layout.names, cells, arrays, strict=True):
             if cell.value is not array:
                 array[...] = self.value(name)
-        return [framed(m.Values(version=send.version, place=place), layout.said)]
+        return [head_of(m.Values(version=send.version, place=place), layout.encoded)]
 
     def _cells_of(self, names: tuple[str, ...]) -> list[Cell]:
         if names not in self._read:
             self._read[names] = [self._scope.var(name) for name in names]
         return self._read[names]
 
-    def publish(self, send: Send, take: Take | None = None, direct: bool = False) -> list[Buffer]:
-        """The frame that carries these variables; written once, sent to everybody who asks."""
+    def publish(self, send: Send, take: Take | None = None) -> list[Buffer]:
+        """The frame that carries these variables, for everybody who asks. Without shared memory it
+        is the arrays' own, which no update changes while somebody holds it.
+        """
         values = {name: self.value(name) for name in send.names}
-        return _frame(send, values, take, direct)
+        return frame(m.Values(version=send.version), values, take)
 
     def look_up(
-        self,
-        asked: dict[str, Value],
-        send: Send,
-        take: Take | None = None,
-        direct: bool = False,
+        self, asked: dict[str, Value], send: Send, take: Take | None = None
     ) -> list[Buffer]:
         """The frame with the rows of tables, table -> ids."""
         values = {table: self.rows(table, ids) for table, ids in asked.items()}
-        return _frame(send, values, take, direct)
+        return frame(m.Values(version=send.version), values, take)
 
-    def together(self, shared: Shared) -> list[bytes]:
+    def together(self, shared: Shared) -> list[Buffer]:
         """The frame with what all trainers brought: for each name their arrays, in their order.
 
         Raises:
@@ -221,10 +196,10 @@ class Updates:
         if self._together is None or self._together[0] != shared:
             brought = [self._kept.pop(ticket)[0] for ticket in shared.tickets]
             self._together = shared, _stacked(brought)
-        frame = self._together[1]
-        if isinstance(frame, ProtocolError):
-            raise frame
-        return frame
+        found = self._together[1]
+        if isinstance(found, ProtocolError):
+            raise found
+        return found
 
     def rows(self, table: str, ids: Array) -> Array:
         """Rows of a table, in the order of `ids`."""
@@ -232,12 +207,33 @@ class Updates:
         array, flat = self._held(name), ids.reshape(-1)
         if isinstance(array, Table):
             return array.rows(flat)
-        if flat.size and (flat.min() < 0 or flat.max() >= len(array)):
+        whole = flat.dtype.kind in "iu"
+        if flat.size and not (whole and flat.min() >= 0 and flat.max() < len(array)):
             raise ProtocolError(f"a row id outside 0 to {len(array) - 1} was asked of '{name}'")
         return array[flat]
 
+    def cost(self, asked: Mapping[str, Value]) -> int:
+        """Bytes touched to find and copy rows of tables, table -> ids: each row, and a line of the
+        processor's cache for its id.
+        """
+        return sum(np.size(ids) * (self._width(table) + LINE) for table, ids in asked.items())
+
+    def _width(self, table: str) -> int:
+        """Bytes of a table's row; 0 for what is no table, which is refused later."""
+        var = self._program.global_block().vars.get(self.tables.named(table))
+        return (
+            0 if var is None else abs(math.prod(var.shape[1:])) * np.dtype(var.numpy_dtype).itemsize
+        )
+
     def size(self, names: tuple[str, ...]) -> int:
-        """Bytes of these variables, as the program declares them."""
+        """Bytes of these variables: of growing tables as they are, of others as declared."""
+        return self._declared(names) + sum(self._grown(n) for n in names if len(self.tables))
+
+    def _grown(self, name: str) -> int:
+        cell = self._scope.find_var(name)
+        return cell.value.nbytes if cell is not None and isinstance(cell.value, Table) else 0
+
+    def _declared(self, names: tuple[str, ...]) -> int:
         if names not in self._sizes:
             known = self._program.global_block().vars
             shapes = [(v.shape, v.numpy_dtype) for n in names if (v := known.get(n)) is not None]
@@ -269,17 +265,7 @@ class Updates:
         return value
 
 
-def _frame(
-    send: Send, values: Mapping[str, Value], take: Take | None, direct: bool
-) -> list[Buffer]:
-    """Values as a frame; `direct` gives the arrays' own memory, which an update does not change
-    while somebody holds it.
-    """
-    message = m.Values(version=send.version)
-    return parts_of(message, values) if direct else [*encode(message, values, take)]
-
-
-def _stacked(brought: Sequence[Mapping[str, Value]]) -> list[bytes] | ProtocolError:
+def _stacked(brought: Sequence[Mapping[str, Value]]) -> list[Buffer] | ProtocolError:
     """The frame with equally named arrays of all trainers; or why they cannot be put together."""
     kinds = [
         {name: (np.shape(value), str(np.asarray(value).dtype)) for name, value in values.items()}
@@ -291,4 +277,4 @@ def _stacked(brought: Sequence[Mapping[str, Value]]) -> list[bytes] | ProtocolEr
             hint="every trainer must call the same function with arrays of equal shapes",
         )
     stacks = {name: np.stack([each[name] for each in brought]) for name in brought[0]}
-    return encode(m.Values(version=0), stacks)
+    return frame(m.Values(version=0), stacks)

@@ -1,5 +1,1 @@
 """The trainer role: the link to the servers, and the effect of the operators that use it."""
-
-from .provider import link
-
-__all__ = ["link"]

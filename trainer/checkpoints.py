@@ -2,29 +2,33 @@
 readers are.
 
 Trainer 0 asks the servers, between two of its steps; every trainer writes for itself. In sync all
-are at the same step then. The file knows programs and links, `bireme.io` knows files.
+are at the same step then. The file knows programs and servers, `bireme.io` knows files.
 """
 
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from bireme import flags
-from bireme.errors import ConfigError
-from bireme.io.checkpoint import folder_of, newest_step, pieces_of, prune
+from bireme.errors import ConfigError, FormatError
+from bireme.io.checkpoint import folder_of, newest_step, prune
 from bireme.io.disk import Disk
 from bireme.io.parts import Piece, write_part
+from bireme.io.remote import is_remote, of_servers
+from bireme.io.resuming import pieces_of
 from bireme.ir import Operator, Program
+from bireme.monitoring.counters import tally
 from bireme.reader.positions import positions
-from bireme.runtime.scope import Scope
 
-from . import routes as r
-from .link import Link
-from .remote import RemoteTable
+from . import instructions as i
+from .server_pool import ServerPool
 
-__all__ = ["Saving", "ends_step", "saving_of"]
+__all__ = ["Saver", "ends_step"]
 
 
-class Saving:
+class Saver:
     """One trainer's steps, and what is due after each."""
 
     def __init__(self, trainer: int) -> None:
@@ -33,62 +37,69 @@ class Saving:
         self._every = flags.get("checkpoint_every_steps")
         if self._every > 0 and not flags.get("checkpoint_dir"):
             raise ConfigError(
-                "FLAGS_checkpoint_every_steps is set, but not where to",
+                "FLAGS_checkpoint_every_steps needs FLAGS_checkpoint_dir",
                 hint="set FLAGS_checkpoint_dir to a directory that all processes see",
             )
         self._steps = newest_step(self._root) if flags.get("checkpoint_dir") else 0
 
-    def after_step(self, link: Link, scope: Scope, program: Program) -> None:
-        """A step has ended; save if it is time."""
+    def after_step(self, pool: ServerPool, env: Any, program: Program) -> None:
+        """A step has ended; save if it is time. What `env` holds is newer than its scope, to which
+        a run brings its results when all of it is over.
+        """
         self._steps += 1
         if self._every > 0 and self._steps % self._every == 0:
-            self.now(link, scope, program, self._root)
+            self.now(pool, env, program, self._root)
             if self._trainer == 0:
-                prune(self._root, flags.get("checkpoint_keep"))
+                self._prune()
 
-    def now(self, link: Link, scope: Scope, program: Program, root: str | Path) -> None:
-        """Save everything as it is, under `root`."""
-        step, disk = self._steps, Disk()
-        folder = folder_of(Path(root).absolute(), step, link.run)
-        disk.make(folder)
-        parts = (*(f"server-{i}" for i in range(link.servers)), "trainer-0")
+    def now(self, pool: ServerPool, env: Any, program: Program, root: str | Path) -> None:
+        """Save everything as it is, under `root`. A disk that refuses ends no job: the failure is
+        told and counted, and the next save is tried again.
+
+        Raises:
+            UnsupportedError: a server is Fluid's.
+            PeerError: a server is lost.
+        """
+        step, disk, began = self._steps, Disk(), time.perf_counter()
+        folder = folder_of(Path(root).absolute(), step, pool.run)
+        try:
+            disk.make(folder)
+        except OSError as error:
+            self._complain(error)
+            return
+        parts = (*(f"server-{i}" for i in range(len(pool))), "trainer-0")
         if self._trainer == 0:
-            link.save(str(folder), step, parts)
+            pool.save(str(folder), step, parts)
         head = {"step": step, "parts": parts, "readers": positions()}
-        mine = _own(program, scope) if self._trainer == 0 else []
-        write_part(disk, folder / f"trainer-{self._trainer}", head, mine)
+        try:
+            mine = _own(program, env.get) if self._trainer == 0 else []
+            size = write_part(disk, folder / f"trainer-{self._trainer}", head, mine)
+        except Exception as error:  # whatever it is, as on servers: parameters are worth more
+            self._complain(error)
+            return
+        tally.saved(size, time.perf_counter() - began, time.time())
+
+    def _complain(self, error: Exception) -> None:
+        text = tally.not_saved(f"the checkpoint of step {self._steps}", error)
+        print(f"trainer {self._trainer}: {text}", file=sys.stderr, flush=True)
+
+    def _prune(self) -> None:
+        try:
+            prune(self._root, flags.get("checkpoint_keep"))
+        except (OSError, FormatError) as error:
+            text = f"old checkpoints were not removed: {type(error).__name__}: {error}"
+            tally.note(text)
+            print(text, file=sys.stderr, flush=True)
 
 
-_known: "WeakKeyDictionary[Link, Saving]" = WeakKeyDictionary()
-
-
-def saving_of(link: Link) -> Saving:
-    """The one of this link's trainer."""
-    if link not in _known:
-        _known[link] = Saving(link.trainer)
-    return _known[link]
-
-
-def _own(program: Program, scope: Scope) -> list[Piece]:
+def _own(program: Program, held: Callable[[str], Any]) -> list[Piece]:
     """What this trainer alone keeps, like the statistics of batch normalisation."""
-    block = program.global_block()
-    elsewhere = {
-        part.variable
-        for route in r.read_routes(op for op in block.ops if op.type == "recv")
-        if isinstance(route, r.Receive)
-        for part in route.parts
-    }
-    for op in block.ops:  # slices become the whole again
-        if op.type == "concat" and elsewhere.issuperset(op.input_arg_names):
-            elsewhere.update(op.output_arg_names)
-    held = [v.name for v in block.vars.values() if _absent(scope, v.name)]
-    return pieces_of(program, scope, without=elsewhere.union(held))
+    absent = [v.name for v in program.list_vars() if _absent(held(v.name))]
+    return pieces_of(program, held, without=of_servers(program).union(absent))
 
 
-def _absent(scope: Scope, name: str) -> bool:
-    cell = scope.find_var(name)
-    value = None if cell is None else cell.get()
-    return value is None or isinstance(value, RemoteTable)
+def _absent(value: Any) -> bool:
+    return value is None or is_remote(value)
 
 
 def ends_step(ops: list[Operator], program: Program) -> bool:
@@ -103,4 +114,4 @@ _SPEAKING = ("send", "send_barrier", "recv", "fetch_barrier")
 
 def _starts(ops: list[Operator]) -> bool:
     """A startup program of geo-SGD sends too: that it has begun."""
-    return all(isinstance(route, r.Initialised) for route in r.read_routes(ops[-1:]))
+    return all(isinstance(each, i.Initialised) for each in i.read_instructions(ops[-1:]))

@@ -1,27 +1,26 @@
-"""`Communicator`: Fluid's door to sending and receiving beside training.
+"""`Communicator`: Fluid's interface to sending and receiving beside training.
 
 A program that was split with `runtime_split_send_recv` says what travels; the communicator says
-when. The file reads programs, flags and Fluid's arguments; stations do the work.
+when. The file reads programs, flags and Fluid's arguments; strategies do the work.
 """
 
-import atexit
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bireme import flags
+from bireme.ending import at_exit
 from bireme.errors import ConfigError, InvalidArgument
-from bireme.ir import Program
+from bireme.ir import DistributedMode, Program
 from bireme.runtime.scope import global_scope
 
-from . import routes as r
+from . import instructions as i
 from .geo import Geo, tracked
-from .link import Link
-from .links import links
-from .stations import Direct, Queued, Settings, Station, Wanted, begun, is_running, register
+from .queued import Queued, Settings
+from .registry import trainers
+from .strategies import Barriered, Strategy, Wanted
+from .trainer import Trainer
 
 __all__ = ["Communicator"]
-
-SYNC, ASYNC, HALF_ASYNC, GEO = range(4)
 
 
 class Communicator:
@@ -29,7 +28,7 @@ class Communicator:
 
     Args:
         program: the trainer's program.
-        mode: 0 sync, 1 async, 2 half-async, 3 geo; by default what the program asks for.
+        mode: a `DistributedMode` or its number; by default what the program asks for.
         kwargs: geo needs `push_vars` (the transpiler's `vars_info`), `trainers`, `push_nums`.
         envs: settings by the names of FLAGS_communicator_*, before the flags.
     """
@@ -45,10 +44,11 @@ class Communicator:
             raise InvalidArgument(f"a Communicator needs a Program, not {type(program).__name__}")
         self._given = dict(kwargs or {})
         self._envs = {name.removeprefix("FLAGS_"): value for name, value in (envs or {}).items()}
-        self._trainer = r.trainer_of(program)
+        self._trainer = i.trainer_of(program)
         self._mode = _mode_of(program) if mode is None else int(mode)
         self._wanted = Wanted(_receives(program))
-        self._station: Station | None = None
+        self._strategy: Strategy | None = None
+        self._withdraw: Callable[[], None] = lambda: None
         _leave_receiving(program)
         self._make()  # refuse wrong arguments now
 
@@ -56,42 +56,43 @@ class Communicator:
         """From now on the program's sends and receives go through this communicator."""
         if self.is_running():
             return
-        if is_running(self._trainer):
+        trainer = trainers.of(self._trainer)
+        if trainer.strategy is not trainer.immediate:
             raise ConfigError(
                 f"another Communicator is running for trainer {self._trainer}",
                 hint="stop() the other one first",
             )
-        link = links.of(self._trainer)
-        self._station = self._make()
-        register(self._trainer, self._station)
-        atexit.register(self._leave)
-        if isinstance(self._station, Geo):
-            self._begin(self._station, link)
+        trainer.strategy = self._strategy = self._make()
+        self._withdraw = at_exit(self._leave)
+        if isinstance(self._strategy, Geo):
+            self._begin(self._strategy, trainer)
 
     def stop(self) -> None:
         """Send what still waits, receive once more, and end; safe to repeat."""
-        station, self._station = self._station, None
-        atexit.unregister(self._leave)
-        if station is not None and is_running(self._trainer, station):
-            register(self._trainer, None)
-            station.stop(links.of(self._trainer))
+        running = self.is_running()
+        self._strategy = None
+        self._withdraw()
+        if running:
+            trainers.of(self._trainer).stop_communicating()
 
-    def _leave(self) -> None:
-        """The interpreter ends: what is queued still leaves, unless the job has failed."""
-        if self.is_running() and not links.of(self._trainer).over:
+    def _leave(self, error: BaseException | None) -> None:
+        """The process ends: what is queued still leaves, unless this trainer or the job failed."""
+        trainer = trainers.find(self._trainer)
+        if error is None and self.is_running() and trainer is not None and not trainer.over:
             self.stop()
 
     def is_running(self) -> bool:
         """Whether it has been started, and neither stopped nor ended with its executor."""
-        return self._station is not None and is_running(self._trainer, self._station)
+        trainer = trainers.find(self._trainer)
+        return trainer is not None and trainer.strategy is self._strategy
 
-    # -- making a station ------------------------------------------------------------------
-    def _make(self) -> Station:
-        if self._mode in (SYNC, HALF_ASYNC):
-            return Direct(self._wanted)
-        if self._mode == ASYNC:
+    # -- making a strategy -----------------------------------------------------------------
+    def _make(self) -> Strategy:
+        if self._mode in (DistributedMode.SYNC, DistributedMode.HALF_ASYNC):
+            return Barriered(self._wanted)
+        if self._mode == DistributedMode.ASYNC:
             return Queued(self._wanted, self._settings())
-        if self._mode != GEO:
+        if self._mode != DistributedMode.GEO:
             raise InvalidArgument(f"no communicator mode {self._mode}", hint="known: 0 to 3")
         if not {"push_vars", "trainers"} <= self._given.keys():
             raise InvalidArgument(
@@ -102,12 +103,12 @@ class Communicator:
         every = int(self._given.get("push_nums", 100))
         return Geo(variables, int(self._given["trainers"]), every)
 
-    def _begin(self, station: Geo, link: Link) -> None:
+    def _begin(self, geo: Geo, trainer: Trainer) -> None:
         """Where the startup program has already run, begin with what the servers hold."""
-        scope = begun(self._trainer) or global_scope()
+        scope = trainer.scope or global_scope()
         cells = [scope.find_var(name) for name in self._given["push_vars"]]
         if cells and all(cell is not None and cell.value is not None for cell in cells):
-            station.begin(link, scope)
+            geo.begin(trainer.servers, scope)
 
     def _settings(self) -> Settings:
         def asked(name: str) -> Any:
@@ -130,15 +131,19 @@ class Communicator:
 def _mode_of(program: Program) -> int:
     """The mode that a program's operators ask for."""
     ops = [op for op in program.global_block().ops if op.type in ("send", "send_barrier")]
-    if any(isinstance(route, r.Touched) for route in r.read_routes(ops)):
-        return GEO
-    return HALF_ASYNC if any(op.type == "send_barrier" for op in ops) else ASYNC
+    if any(isinstance(each, i.Touched) for each in i.read_instructions(ops)):
+        return DistributedMode.GEO
+    return (
+        DistributedMode.HALF_ASYNC
+        if any(op.type == "send_barrier" for op in ops)
+        else DistributedMode.ASYNC
+    )
 
 
-def _receives(program: Program) -> Sequence[r.Receive]:
+def _receives(program: Program) -> Sequence[i.Receive]:
     """What the program receives, whether or not its operators still do that themselves."""
     ops = [op.with_attrs(do_not_run=0) for op in program.global_block().ops if op.type == "recv"]
-    return [route for route in r.read_routes(ops) if isinstance(route, r.Receive)]
+    return [each for each in i.read_instructions(ops) if isinstance(each, i.Receive)]
 
 
 def _leave_receiving(program: Program) -> None:

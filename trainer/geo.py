@@ -8,22 +8,23 @@ they went. Of a sparse table only the touched rows travel.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import ConfigError
-from bireme.rpc.codec import Value
-from bireme.runtime.arrays import Array, to_host
+from bireme.ir.names import delta_name
+from bireme.net.frames import Value
 from bireme.runtime.scope import Scope
-from bireme.runtime.values import LoDTensor, SelectedRows
 
-from . import routes as r
-from .grown import Grown, ids_of, within
-from .link import Link
-from .queues import Address
+from . import instructions as i
+from .geo_tables import Grown, ids_of, within
+from .server_pool import ServerPool
+from .strategies import Pushed, send_now
 
 __all__ = ["Geo", "Tracked", "tracked"]
 
@@ -36,7 +37,7 @@ class Tracked:
     """A parameter and its slices at the servers; of a sparse one only touched rows travel."""
 
     name: str
-    parts: tuple[r.Part, ...]
+    parts: tuple[i.Part, ...]
     sparse: bool
 
     @property
@@ -54,16 +55,16 @@ def _tracked(name: str, info: Mapping[str, Sequence[str]]) -> Tracked:
     begin, parts = 0, []
     homes = list(zip(info["var_names"], info["sections"], info["epmap"], strict=True))
     if homes and int(homes[0][1]) < 0:  # a table that grows: every row where its id says
-        by_id = (r.Part(name, e, at, k, None, len(homes)) for k, (at, _, e) in enumerate(homes))
+        by_id = (i.Part(name, e, at, k, None, len(homes)) for k, (at, _, e) in enumerate(homes))
         return Tracked(name, tuple(by_id), True)
     for slice_, rows, endpoint in homes:
-        parts.append(r.Part(name, endpoint, slice_, begin, begin + int(rows)))
+        parts.append(i.Part(name, endpoint, slice_, begin, begin + int(rows)))
         begin += int(rows)
     return Tracked(name, tuple(parts), str(info["is_sparse"][0]) == "True")
 
 
 class Geo:
-    """The station of one trainer; every call comes from the thread that trains."""
+    """The strategy of one trainer; every call comes from the thread that trains."""
 
     def __init__(self, variables: tuple[Tracked, ...], trainers: int, every: int) -> None:
         self.lock = threading.RLock()
@@ -78,32 +79,32 @@ class Geo:
         self._steps = 0
         self._scope: Scope | None = None
 
-    def push(self, link: Link, scope: Scope, address: Address, value: Value) -> None:
+    def push(self, pool: ServerPool, scope: Scope, values: Pushed) -> None:
         raise ConfigError(
             "a geo communicator sends no gradients",
             hint="the program was split for another mode: use its Communicator mode",
         )
 
-    def barrier(self, link: Link, env: Any, route: r.Barrier) -> None:
+    def barrier(self, pool: ServerPool, env: Any, barrier: i.Barrier) -> None:
         raise ConfigError(
             "a geo communicator takes no barrier",
             hint="the program was split for another mode: use its Communicator mode",
         )
 
-    def initialise(self, link: Link, env: Any) -> None:
+    def initialise(self, pool: ServerPool, env: Any) -> None:
         """Begin with what the servers hold."""
         self._scope = env.scope
-        self._adopt_all(link, env.set)
+        self._adopt_all(pool, env.set)
 
-    def begin(self, link: Link, scope: Scope) -> None:
+    def begin(self, pool: ServerPool, scope: Scope) -> None:
         """As `initialise`, where the startup program ran before the communicator was there."""
         self._scope = scope
-        self._adopt_all(link, lambda name, value: scope.var(name).put(value))
+        self._adopt_all(pool, lambda name, value: scope.var(name).put(value))
 
-    def touched(self, link: Link, env: Any, ids: Mapping[str, list[Any]]) -> None:
+    def touched(self, pool: ServerPool, env: Any, ids: Mapping[str, list[Any]]) -> None:
         self._scope = env.scope
         if not self._seen:
-            self._adopt_all(link, env.set)
+            self._adopt_all(pool, env.set)
         for table, given in ids.items():
             rows = [_flat(each) for each in given]
             self._rows.setdefault(table, []).extend(rows)
@@ -111,9 +112,9 @@ class Geo:
                 self._mask(table)[np.concatenate(rows)] = True
         self._steps += 1
         if self._steps % self._every == 0:
-            self._exchange(link, env.get, env.set)
+            self._exchange(pool, env.get, env.set)
 
-    def stop(self, link: Link) -> None:
+    def stop(self, pool: ServerPool) -> None:
         """Tell the last steps, and take over what all have learnt."""
         scope = self._scope
         if scope is None:
@@ -128,9 +129,9 @@ class Geo:
 
         if self._seen:
             self._rows = {v.name: [self._moved(v, get)] for v in self._variables if v.sparse}
-            rows = self._push_all(link, get)
-            self._adopt_grown(link, rows, get)
-        self._adopt_all(link, put)
+            rows = self._push_all(pool, get)
+            self._adopt_grown(pool, rows, get)
+        self._adopt_all(pool, put)
 
     def _moved(self, var: Tracked, get: Get) -> Array:
         """The rows of a table that may have moved since the servers were told."""
@@ -144,8 +145,8 @@ class Geo:
         return self._moving[table]
 
     # -- one exchange ----------------------------------------------------------------------
-    def _exchange(self, link: Link, get: Get, put: Put) -> None:
-        rows = self._push_all(link, get)
+    def _exchange(self, pool: ServerPool, get: Get, put: Put) -> None:
+        rows = self._push_all(pool, get)
         asked: dict[str, list[str]] = {}
         wanted: dict[str, dict[str, Value]] = {}
         for var in self._variables:
@@ -156,8 +157,8 @@ class Geo:
                         wanted.setdefault(part.endpoint, {})[part.name] = mine
                 else:
                     asked.setdefault(part.endpoint, []).append(part.name)
-        found = link.exchange({endpoint: tuple(names) for endpoint, names in asked.items()})
-        fresh = link.look_up(wanted) if wanted else {}
+        found = pool.exchange({endpoint: tuple(names) for endpoint, names in asked.items()})
+        fresh = pool.look_up(wanted) if wanted else {}
         for var in self._variables:
             if var.grows:
                 self._grown[var.name].adopt(rows[var.name], fresh, get(var.name))
@@ -166,41 +167,42 @@ class Geo:
             else:
                 self._adopt(var, found, put)
 
-    def _push_all(self, link: Link, get: Get) -> dict[str, Array]:
+    def _push_all(self, pool: ServerPool, get: Get) -> dict[str, Array]:
         """Send how far everything has moved; the touched rows of every table."""
         rows = {v.name: self._touched_rows(v.name) for v in self._variables if v.sparse}
         self._rows.clear()
+        values: dict[str, dict[str, Value]] = {}
         for var in self._variables:
-            if var.grows:
-                held = get(var.name)
-                grown = self._grown.setdefault(var.name, Grown(var.parts, held))
-                grown.push(link, rows[var.name], held, self._trainers)
-                continue
-            local, seen = np.asarray(to_host(get(var.name))), self._seen[var.name]
-            if var.sparse:
-                self._push_rows(link, var, rows[var.name], local, seen)
-                continue
-            moved = (local - seen) / self._trainers
-            for part in var.parts:
-                link.push(part.endpoint, f"{part.name}.delta", moved[part.begin : part.end])
+            for part, moved in self._moves(var, rows.get(var.name), get(var.name)):
+                values.setdefault(part.endpoint, {})[delta_name(part.name)] = moved
+        send_now(pool, values)
         return rows
 
-    def _push_rows(self, link: Link, var: Tracked, rows: Array, local: Array, seen: Array) -> None:
+    def _moves(self, var: Tracked, rows: Array, held: Any) -> Iterator[tuple[i.Part, Value]]:
+        """How far each slice of a parameter has moved, divided by the number of trainers."""
+        if var.grows:
+            grown = self._grown.setdefault(var.name, Grown(var.parts, held))
+            yield from grown.moves(rows, held, self._trainers)
+            return
+        local, seen = np.asarray(to_host(held)), self._seen[var.name]
         for part in var.parts:
+            if not var.sparse:
+                here = slice(part.begin, part.end)
+                yield part, (local[here] - seen[here]) / self._trainers
+                continue
             mine = within(rows, part)
             moved = (local[mine + part.begin] - seen[mine + part.begin]) / self._trainers
             some = moved.any(axis=1)
-            mine, moved = mine[some], moved[some]
-            if mine.size:
+            if some.any():
                 height = int(part.end or 0) - part.begin
-                link.push(part.endpoint, f"{part.name}.delta", SelectedRows(mine, moved, height))
+                yield part, SelectedRows(mine[some], moved[some], height)
 
     def _touched_rows(self, table: str) -> Array:
         given = self._rows.get(table)
         return np.unique(np.concatenate(given)) if given else np.empty(0, np.int64)
 
     # -- taking over what the servers hold -------------------------------------------------
-    def _adopt_grown(self, link: Link, rows: Mapping[str, Array], get: Get) -> None:
+    def _adopt_grown(self, pool: ServerPool, rows: Mapping[str, Array], get: Get) -> None:
         """Rows of tables that grow, once all pushes have taken effect."""
         grown = [v for v in self._variables if v.grows]
         wanted: dict[str, dict[str, Value]] = {}
@@ -208,17 +210,17 @@ class Geo:
             mine = within(rows[part.variable], part)
             if mine.size:
                 wanted.setdefault(part.endpoint, {})[part.name] = mine
-        link.exchange({})
-        fresh = link.look_up(wanted) if wanted else {}
+        pool.exchange({})
+        fresh = pool.look_up(wanted) if wanted else {}
         for var in grown:
             self._grown[var.name].adopt(rows[var.name], fresh, get(var.name))
 
-    def _adopt_all(self, link: Link, put: Put) -> None:
+    def _adopt_all(self, pool: ServerPool, put: Put) -> None:
         asked: dict[str, list[str]] = {}
         arrays = [v for v in self._variables if not v.grows]  # rows that grow begin by themselves
         for part in (part for var in arrays for part in var.parts):
             asked.setdefault(part.endpoint, []).append(part.name)
-        found = link.exchange({endpoint: tuple(names) for endpoint, names in asked.items()})
+        found = pool.exchange({endpoint: tuple(names) for endpoint, names in asked.items()})
         for var in arrays:
             self._adopt(var, found, put)
 

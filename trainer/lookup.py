@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import InvalidArgument, ProtocolError
-from bireme.ops.tiles import merge_rows
-from bireme.rpc.codec import Value
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.values import LoDTensor, SelectedRows
+from bireme.net.frames import Value
 
-from .routes import LookUp, Part
+from .instructions import LookUp, Part
 
 __all__ = ["Question", "ask", "merged", "part_of"]
 
@@ -29,7 +28,7 @@ class Question:
     wanted: tuple[Array, ...]
 
     def requests(self) -> dict[str, dict[str, Array]]:
-        """Endpoint -> table -> ids; shards that are not asked anything still tell the width."""
+        """Endpoint -> table -> ids, for the shards that are asked anything."""
         found: dict[str, dict[str, Array]] = {}
         for shard, ids in zip(self.route.shards, self.wanted, strict=True):
             if ids.size:
@@ -71,16 +70,16 @@ class Question:
 
 
 def ask(route: LookUp, get: Callable[[str], Value]) -> Question:
-    """Split one look-up over the servers.
+    """Split one look-up over the servers; there may be no ids at all.
 
     Raises:
         InvalidArgument: an id lies outside the table.
     """
     ids = tuple(get(name) for name in route.ids)
     flat = np.concatenate([_flat(value, route) for value in ids])
-    if not flat.size:
-        raise InvalidArgument(f"a look-up in '{route.table}' with no id at all")
     unique, place = np.unique(flat, return_inverse=True)
+    if not unique.size:
+        unique = np.zeros(1, np.int64)  # any row: it tells width and element type
     _check(unique, route)
     place = place.reshape(-1)
     if route.by_id:
@@ -134,10 +133,9 @@ def _array(value: Value) -> Array:
 # -- gradients on their way --------------------------------------------------------------------
 def merged(value: Value) -> Value:
     """A gradient as it travels: each row once."""
-    if not isinstance(value, SelectedRows) or len(value.rows) < 2:
+    if not isinstance(value, SelectedRows):
         return value
-    rows, total = merge_rows(np, to_host(value.rows), to_host(value.value))
-    return SelectedRows(rows, total, value.height)
+    return SelectedRows(to_host(value.rows), to_host(value.value), value.height).merged()
 
 
 def part_of(value: Value, part: Part) -> Value:

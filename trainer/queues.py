@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import BiremeError, DeadlineExceeded
-from bireme.rpc.codec import Value
-from bireme.runtime.values import LoDTensor, SelectedRows
+from bireme.net.frames import Value
 
 __all__ = ["Address", "Queues", "merge"]
 

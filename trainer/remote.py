@@ -6,13 +6,12 @@ program; where a trainer runs it between two steps, the rows come from the serve
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
 from bireme.errors import UnsupportedError
-from bireme.runtime.arrays import Array, to_host
 
-from .links import links
+from .instructions import Elsewhere
 from .lookup import ask
-from .routes import Elsewhere
-from .stations import guard
+from .registry import trainers
 
 __all__ = ["RemoteTable"]
 
@@ -46,8 +45,9 @@ class RemoteTable:
         if not ids.size:
             return np.empty((*ids.shape, *self.shape[1:]), np.float32)
         question = ask(self._route, {"ids": ids}.__getitem__)
-        with guard(self._trainer):
-            rows = links.of(self._trainer).look_up(question.requests())
+        trainer = trainers.of(self._trainer)
+        with trainer.strategy.lock:
+            rows = trainer.servers.look_up(question.requests())
         (found,) = question.answers(rows)
         return found
 

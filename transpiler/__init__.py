@@ -1,6 +1,8 @@
-"""One program becomes many: no arrays, no sockets, no files."""
+"""Splits a program into the programs of a cluster, without arrays, sockets or files."""
 
-from .config import DistributedMode, DistributeTranspilerConfig, ServerRuntimeConfig
+from bireme.ir import DistributedMode
+
+from .config import DistributeTranspilerConfig, ServerRuntimeConfig
 from .distribute_transpiler import DistributeTranspiler
 from .geo_sgd_transpiler import GeoSgdTranspiler
 from .memory_optimization_transpiler import memory_optimize, release_memory

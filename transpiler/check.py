@@ -1,10 +1,10 @@
-"""What a valid split is: `check_plan` for the plan, `check_trainer` and `check_server` for the
-programs made from it.
+"""Validity of a split: `check_plan` for the placement, `check_trainer` and `check_server` for the
+generated programs.
 
-Every slice has one owner; every gradient reaches the owner of its parameter; every parameter
-comes back; barriers meet; no operator reads what nothing wrote. With one synchronous trainer the
-programs stay as the original's: the trainer sends a plain name, and the server takes it for
-trainer 0's.
+Every slice has one owner; every gradient is sent to the owner of its parameter; every parameter is
+received; barriers match; no operator reads a variable that was never written. With a single
+synchronous trainer the programs are the original's: the trainer sends an unsuffixed name, which the
+server takes for trainer 0's.
 """
 
 from collections import Counter
@@ -13,17 +13,17 @@ from math import prod
 
 from bireme.errors import ProgramError
 from bireme.ir import EMPTY, Block, Operator, OpRole, Program, VarType
+from bireme.ir.names import COUNTER, TRAINER_ID, is_counter, is_of_server, of_trainer
 
-from .names import COUNTER, TRAINER_ID, of_trainer
+from .analysis import Survey
 from .plan import Placement, Plan, Shard
-from .survey import Survey
 
 Flow = Counter[tuple[str, str]]
 _HAND_MADE = (VarType.RAW, VarType.STEP_SCOPES, VarType.READER)
 
 
 def check_plan(plan: Plan) -> None:
-    """Slices tile their parameter, and every slice has an owner among the servers.
+    """Check that slices tile their parameter, and that every slice has an owner among the servers.
 
     Raises:
         ProgramError: naming the parameter.
@@ -39,7 +39,7 @@ def check_plan(plan: Plan) -> None:
                 )
             if shard.endpoint not in plan.cluster.endpoints:
                 raise _fault(
-                    f"slice {shard.name!r} belongs to no server: {shard.endpoint!r}",
+                    f"slice {shard.name!r} has no server: {shard.endpoint!r}",
                     placement.param,
                 )
             position += prod(shard.shape)
@@ -50,7 +50,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def check_trainer(survey: Survey, plan: Plan, program: Program) -> None:
-    """The trainer's main program keeps the plan.
+    """Check the trainer's main program against the plan.
 
     Raises:
         ProgramError: naming the variable, the server, or the operator.
@@ -72,7 +72,7 @@ def check_trainer(survey: Survey, plan: Plan, program: Program) -> None:
 
 
 def check_server(plan: Plan, endpoint: str, server: Program, startup: Program) -> None:
-    """A server's programs keep the plan.
+    """Check a server's programs against the plan.
 
     Raises:
         ProgramError: naming the slice or the operator.
@@ -93,28 +93,9 @@ def check_server(plan: Plan, endpoint: str, server: Program, startup: Program) -
     _check_shapes(server, startup)
 
 
-def check_meeting(plan: Plan, trainer: Program, server: Program) -> None:
-    """What this trainer sends to a server, the server expects.
-
-    Raises:
-        ProgramError: naming the variable.
-    """
-    serve = server.global_block().ops[-1]
-    endpoint = serve.attrs["endpoint"]
-    names = {*serve.input("X"), *_table_parts(server)}
-    alone = plan.modes.sync and plan.cluster.trainers == 1
-    for name, where in _sent(trainer.global_block()):
-        wanted = of_trainer(name, 0) if alone and name not in names else name
-        if where == endpoint and wanted not in names and not name.startswith(COUNTER):
-            raise _fault(
-                f"trainer {plan.cluster.trainer_id} sends {name!r}, which {endpoint} does not take",
-                name,
-            )
-
-
 def _fault(problem: str, where: str) -> ProgramError:
     return ProgramError(
-        problem, where=f"variable {where}", hint="this is a fault of the split; please report it"
+        problem, where=f"variable {where}", hint="this is a bug in the transpiler; please report it"
     )
 
 
@@ -165,7 +146,7 @@ def _same(found: Flow, wanted: Flow, verb: str) -> None:
 
 
 def _for_all(name: str) -> bool:
-    return name.startswith(COUNTER) or ".pserver_" in name
+    return is_counter(name) or is_of_server(name)
 
 
 def _check_barriers(plan: Plan, block: Block) -> None:
@@ -194,7 +175,7 @@ def _check_barriers(plan: Plan, block: Block) -> None:
 
 
 def _check_whole(plan: Plan, block: Block) -> None:
-    """Sliced parameters that come back in slices are put together."""
+    """Check that parameters received in slices are concatenated."""
     joined = {
         op.output("Out")[0]: op.input("X")
         for op in block.ops
@@ -208,13 +189,13 @@ def _check_whole(plan: Plan, block: Block) -> None:
 def _check_joined(placement: Placement, names: list[str] | None) -> None:
     if names != [shard.name for shard in placement.shards]:
         raise _fault(
-            f"{placement.param!r} is not put together from its slices in order", placement.param
+            f"{placement.param!r} is not concatenated from its slices in order", placement.param
         )
 
 
 # -- what is read and written ------------------------------------------------------------------
 def _never_written(program: Program) -> set[str]:
-    """What a program takes as given: feeds, parameters, and what only updates write."""
+    """Variables given from outside: feeds, parameters, and those that only updates write."""
     written = {n for b in program.blocks for op in b.ops for n in op.output_arg_names}
     read = {n for b in program.blocks for op in b.ops for n in op.input_arg_names}
     lasting = {v.name for v in program.list_vars() if v.persistable or v.type in _HAND_MADE}
@@ -243,19 +224,17 @@ def _check_update(plan: Plan, shard: Shard, server: Program, homes: Mapping[str,
 
 
 def _table_parts(server: Program) -> set[str]:
-    """What reaches a server for its tables beside the inputs of listen_and_serv."""
+    """What a server receives for its tables besides the inputs of listen_and_serv."""
     serve = server.global_block().ops[-1]
     asked = {
         entry.rsplit(":", 1)[0] for entry in serve.attrs.get("prefetch_var_name_to_block_id", ())
     }
-    parts = {n for n in server.global_block().vars if ".pserver_" in n}
+    parts = {n for n in server.global_block().vars if is_of_server(n)}
     return asked | parts
 
 
 def _check_reads(block: Block, written: set[str]) -> None:
-    """Follow one block; what it writes is there for those after it. Blocks inside see what their
-    parent wrote.
-    """
+    """Follow the writes of one block. Nested blocks see what their parent wrote."""
     for index, op in enumerate(block.ops):
         for name in _reads(op):
             if name not in written and not _given(block, name):
@@ -264,7 +243,7 @@ def _check_reads(block: Block, written: set[str]) -> None:
                     op=op,
                     index=index,
                     block=block.idx,
-                    hint="this is a fault of the split; please report it",
+                    hint="this is a bug in the transpiler; please report it",
                 )
         written.update(op.output_arg_names)
 
@@ -279,7 +258,7 @@ def _given(block: Block, name: str) -> bool:
 
 
 def _check_shapes(server: Program, startup: Program) -> None:
-    """Every initialiser gives its variable the shape that the server declares."""
+    """Check that every initialiser has the shape that the server declares."""
     declared = server.global_block().vars
     for index, op in enumerate(startup.global_block().ops):
         if "shape" not in op.attrs:
@@ -292,5 +271,5 @@ def _check_shapes(server: Program, startup: Program) -> None:
                     op=op,
                     index=index,
                     block=0,
-                    hint="this is a fault of the split; please report it",
+                    hint="this is a bug in the transpiler; please report it",
                 )

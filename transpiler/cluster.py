@@ -1,4 +1,4 @@
-"""What `transpile` is told about processes, checked: endpoints, trainer ids, groups of ranks."""
+"""Validates the processes passed to `transpile`: endpoints, trainer ids, groups of ranks."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ WHERE = "DistributeTranspiler.transpile"
 
 
 def endpoints_of(given: str | Sequence[str], what: str) -> tuple[str, ...]:
-    """A list of `host:port`, from a list or a text with commas.
+    """A list of `host:port`, from a list or a comma-separated string.
 
     Raises:
         ConfigError: blank, repeated or malformed endpoints.
@@ -23,14 +23,14 @@ def endpoints_of(given: str | Sequence[str], what: str) -> tuple[str, ...]:
         host, _, port = endpoint.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise ConfigError(
-                f"{endpoint!r} is no endpoint",
+                f"{endpoint!r} is not an endpoint",
                 where=f"{WHERE}({what}={given!r})",
                 hint="write host:port, several with commas between them",
             )
     twice = sorted({e for e in found if found.count(e) > 1}) if len(set(found)) < len(found) else []
     if twice:
         raise ConfigError(
-            f"{', '.join(twice)} is named twice",
+            f"duplicate endpoint {', '.join(twice)}",
             where=f"{WHERE}({what}={given!r})",
             hint="every process needs an endpoint of its own",
         )
@@ -40,16 +40,16 @@ def endpoints_of(given: str | Sequence[str], what: str) -> tuple[str, ...]:
 def servers_and_trainers(
     trainer_id: int, pservers: str | Sequence[str], trainers: object, current: str
 ) -> Cluster:
-    """The processes of a job with servers.
+    """The processes of a job with parameter servers.
 
     Raises:
         ConfigError: naming the argument that is wrong.
     """
     if isinstance(trainers, bool) or not isinstance(trainers, int) or trainers < 1:
         raise ConfigError(
-            f"{trainers!r} is no number of trainers",
+            f"{trainers!r} is not a number of trainers",
             where=f"{WHERE}(trainers=)",
-            hint="give a whole number, 1 or more; a list of endpoints belongs to mode='nccl2'",
+            hint="give an integer >= 1; a list of endpoints belongs to mode='nccl2'",
         )
     if (
         isinstance(trainer_id, bool)
@@ -113,9 +113,9 @@ def _check_seat(trainer_id: int, current: str, endpoints: tuple[str, ...]) -> No
 
 
 def inter_ranks(ranks: Ranks, config: DistributeTranspilerConfig) -> int:
-    """How many ranks make one group of hierarchical all-reduce; 0 where it is flat.
+    """The number of ranks per group of hierarchical all-reduce; 0 if it is flat.
 
-    Without a number of the user's it is that of the ranks on this host.
+    Defaults to the number of ranks on this host.
 
     Raises:
         AssertionError: the groups do not come out even (and a ConfigError as well).

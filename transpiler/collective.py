@@ -1,4 +1,4 @@
-"""The collective transpilers under Fluid's names: each turns a pair of programs in place."""
+"""The collective transpilers under Fluid's names; each modifies a pair of programs in place."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from bireme.ir import Program, verify
 
 from .cluster import ranks_of
 from .config import DistributeTranspilerConfig
-from .tables import refuse_growing
+from .distributed_tables import refuse_growing
 from .to_collective import (
     Ranks,
     to_collective_startup,
@@ -26,9 +26,7 @@ __all__ = [
 
 
 class Collective:
-    """What the three have in common: rings, ranks, and the untouched programs kept in
-    `_origin_program`.
-    """
+    """Common base: rings, ranks, and the original programs in `_origin_program`."""
 
     mode = "grad_allreduce"
 
@@ -44,8 +42,8 @@ class Collective:
         current_endpoint: str,
         wait_port: bool = True,
     ) -> None:
-        """Turn both programs into those of one rank. The engine waits for the others, with a
-        deadline.
+        """Turn both programs into those of one rank. The engine, not this call, waits for the other
+        ranks.
 
         Raises:
             ValueError: wrong endpoints or rank (a ConfigError as well).
@@ -72,15 +70,15 @@ class Collective:
 
 
 class GradAllReduce(Collective):
-    """Average gradients before they are used."""
+    """Average gradients before the updates."""
 
     def __init__(self, nrings: int = 2) -> None:
         super().__init__(nrings)
 
 
 class LocalSGD(Collective):
-    """Average parameters after they are updated: in each of the first `begin_step` steps, then
-    every `k_steps` steps. By default in every step, as the original.
+    """Average parameters after updates: in each of the first `begin_step` steps, then every
+    `k_steps` steps. By default in every step, like the original.
     """
 
     mode = "local_sgd"
@@ -93,7 +91,7 @@ class LocalSGD(Collective):
                 raise as_builtin(ValueError)(
                     f"{name} is {value!r}",
                     where=f"{type(self).__name__}({name}=)",
-                    hint="give a whole number, 1 or more",
+                    hint="give an integer >= 1",
                 )
         self.interval = Interval(k_steps, begin_step, self.adaptive)
 
@@ -105,7 +103,7 @@ class LocalSGD(Collective):
 
 
 class AdaptiveLocalSGD(LocalSGD):
-    """LocalSGD whose interval follows the loss and the learning rate, from 1 to 16 steps."""
+    """LocalSGD with an interval from 1 to 16 steps that follows the loss and the learning rate."""
 
     mode = "adaptive_local_sgd"
     adaptive = True

@@ -1,14 +1,12 @@
-"""What the user may choose: `DistributeTranspilerConfig`, checked when assigned and once more as
-a whole.
-"""
+"""`DistributeTranspilerConfig`. Fields are validated on assignment, and together before use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from bireme import flags
 from bireme.errors import BiremeError, ConfigError, as_builtin
+from bireme.ir import DistributedMode
 
 from .ps_dispatcher import HashName, PSDispatcher, RoundRobin, SizeBalanced
 
@@ -23,18 +21,9 @@ COLLECTIVE_MODES = (
 _DISPATCHERS = {c.__name__: c for c in (RoundRobin, HashName, SizeBalanced)}
 
 
-class DistributedMode(IntEnum):
-    """What `listen_and_serv` is told about the meeting of trainers."""
-
-    SYNC = 0
-    ASYNC = 1
-    HALF_ASYNC = 2
-    GEO = 3
-
-
 @dataclass(frozen=True, slots=True)
 class ServerRuntimeConfig:
-    """Thread counts that a server program carries, from the flags."""
+    """Thread counts in a server program, from the flags."""
 
     send: int
     get: int
@@ -62,7 +51,7 @@ def _boolean(field: str, value: Any) -> bool:
 def _whole_number(least: int) -> Callable[[str, Any], int]:
     def check(field: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise _wrong(field, value, f"a whole number, {least} or more")
+            raise _wrong(field, value, f"an integer >= {least}")
         return value
 
     return check
@@ -165,7 +154,7 @@ class DistributeTranspilerConfig:
 
     @property
     def sync_mode(self) -> bool:
-        """Whether servers wait for all trainers; untouched, it follows `transpile(sync_mode=)`."""
+        """Whether servers wait for all trainers; if not set, `transpile(sync_mode=)` decides."""
         return self._sync_mode is not False
 
     @sync_mode.setter
@@ -177,7 +166,7 @@ class DistributeTranspilerConfig:
 
     @property
     def runtime_split_send_recv(self) -> bool:
-        """Whether the communicator cuts variables while running, so that the program has no split
+        """Whether the communicator slices variables at run time, so that the program needs no split
         and concat.
         """
         return self._runtime_split
@@ -190,7 +179,7 @@ class DistributeTranspilerConfig:
         self._runtime_split = value
 
     def agreed_sync(self, argument: bool) -> bool:
-        """The one answer of this field and of the argument of `transpile`.
+        """The value that this field and the argument of `transpile` agree on.
 
         Raises:
             ConfigError: both were given and contradict each other.
@@ -206,13 +195,13 @@ class DistributeTranspilerConfig:
         return argument
 
     def distributed_mode(self, sync: bool) -> DistributedMode:
-        """What the servers are told."""
+        """The mode written into server programs."""
         if sync or self.completely_not_async:
             return DistributedMode.SYNC
         return DistributedMode.ASYNC if self._runtime_split else DistributedMode.HALF_ASYNC
 
     def check_blocks(self) -> None:
-        """Refuse slices too small to be worth a message.
+        """Reject slices too small to be worth a message.
 
         Raises:
             AssertionError: as the original does (and a ConfigError as well).

@@ -1,4 +1,4 @@
-"""`DistributeTranspiler`: Fluid's door. It checks what it is told, makes the plan, and hands out
+"""`DistributeTranspiler`, the public class. Checks its arguments, computes the placement, returns
 programs.
 """
 
@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from bireme.errors import ConfigError, ProgramError
-from bireme.ir import Program, default_main_program, default_startup_program, verify
+from bireme.ir import (
+    DistributedMode,
+    Program,
+    default_main_program,
+    default_startup_program,
+    verify,
+)
 
+from .analysis import Survey, survey
 from .check import check_plan, check_server, check_trainer
 from .cluster import inter_ranks, ranks_of, servers_and_trainers
 from .collective import (
@@ -17,17 +24,17 @@ from .collective import (
     LocalSGD,
     SingleProcessMultiThread,
 )
-from .config import COLLECTIVE_MODES, DistributedMode, DistributeTranspilerConfig
+from .config import COLLECTIVE_MODES, DistributeTranspilerConfig
+from .distributed_tables import refuse_growing
 from .drawing import draw_plan
 from .explain import explain_ranks, explain_split
-from .overview import VarsDistributed, VarStruct, placement_map
-from .plan import Cluster, Plan, make_plan
-from .survey import Survey, survey
-from .tables import refuse_growing
+from .plan import Cluster, Plan
+from .planning import make_plan
 from .to_collective import Ranks, to_nccl2, to_nccl2_startup
 from .to_server import to_server
 from .to_startup import to_server_startup, to_startup
 from .to_trainer import to_trainer
+from .vars_distributed import VarsDistributed, VarStruct, placement_map
 
 __all__ = ["DistributeTranspiler", "DistributeTranspilerConfig", "DistributedMode"]
 
@@ -35,7 +42,7 @@ __all__ = ["DistributeTranspiler", "DistributeTranspilerConfig", "DistributedMod
 class DistributeTranspiler:
     """Splits one program into the programs of servers and trainers.
 
-    `transpile` leaves the trainer's program in place; the getters may be called in any order, any
+    `transpile` replaces the trainer's program in place; the getters may be called in any order, any
     number of times.
     """
 
@@ -58,7 +65,7 @@ class DistributeTranspiler:
         startup_program: Program | None = None,
         current_endpoint: str = "127.0.0.1:6174",
     ) -> None:
-        """Decide everything, and turn `program` and `startup_program` into the trainer's.
+        """Split the program; `program` and `startup_program` become the trainer's.
 
         Raises:
             ConfigError: a wrong or contradictory argument.
@@ -77,7 +84,7 @@ class DistributeTranspiler:
     def _with_servers(self, cluster: Cluster, sync: bool, startup: Program) -> None:
         if self._main._is_distributed:
             raise ProgramError(
-                "the program is split already",
+                "the program has already been split",
                 where="DistributeTranspiler.transpile",
                 hint="transpile a program once; for another split build it again",
             )
@@ -90,6 +97,7 @@ class DistributeTranspiler:
         verify(main, after="to_trainer")
         verify(begun, after="to_startup")
         main._parameters_on_pservers = self.vars_overview
+        main._origin_program = self._main.clone()
         self._main.take(main)
         startup.take(begun)
 
@@ -125,12 +133,11 @@ class DistributeTranspiler:
         return placement_map(self.survey, self.plan)
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """The program of a trainer; with `wait_port` its link first waits until all servers
-        answer.
+        """The program of a trainer. `wait_port` changes nothing: nothing is opened here, and a
+        trainer that runs always waits for its servers, at most FLAGS_join_seconds.
         """
-        plan, main = self._planned("get_trainer_program")[1], self._main
-        main._wait_ports = plan.cluster.endpoints if wait_port else ()
-        return main
+        self._planned("get_trainer_program")
+        return self._main
 
     def get_pserver_program(self, endpoint: str) -> Program:
         """The program of the server at `endpoint`."""
@@ -158,7 +165,9 @@ class DistributeTranspiler:
         return startup
 
     def explain(self) -> str:
-        """The split in words: plan, servers, balance, and what became of the program."""
+        """A description of the split: placement, servers, balance, and changes of the trainer's
+        program.
+        """
         if self._told is not None:
             before, ranks = self._told
             how = self.config.collective_mode or self.config.mode
@@ -166,7 +175,7 @@ class DistributeTranspiler:
         return explain_split(*self._planned("explain"), self._main)
 
     def draw(self) -> str:
-        """The plan as an SVG picture."""
+        """The placement as an SVG picture."""
         return draw_plan(self._planned("draw")[1])
 
     def _planned(self, door: str) -> tuple[Survey, Plan]:

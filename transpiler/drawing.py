@@ -1,4 +1,6 @@
-"""The plan as a picture: one bar per server, one box per slice, as high as its bytes (SVG)."""
+"""Draws the placement as SVG: one bar per server, one box per slice with a height proportional to
+its bytes.
+"""
 
 from html import escape
 

@@ -1,7 +1,5 @@
-"""A split in words: the plan, what every server holds and runs, and what became of the trainer's
-program.
-
-Text only; nothing is decided here, and nothing is opened.
+"""Describes a split as text: the placement, what every server holds and runs, and the changes of
+the trainer's program.
 """
 
 from collections import Counter
@@ -10,9 +8,8 @@ from math import prod
 
 from bireme.ir import ITEM_SIZE, Program, Variable
 
+from .analysis import Survey
 from .plan import Plan
-from .survey import Survey
-from .table import print_plan
 from .to_collective import Ranks
 from .to_geo import geo_server
 from .to_server import to_server
@@ -22,11 +19,11 @@ __all__ = ["explain_plan", "explain_ranks", "explain_split", "imbalance"]
 
 def explain_plan(plan: Plan) -> str:
     """The plan as a table: variable, slice, rows, bytes, server and reason."""
-    return f"{print_plan(plan)}\n{_balance(plan)}"
+    return f"{plan}\n{_balance(plan)}"
 
 
 def explain_split(survey: Survey, plan: Plan, trainer: Program) -> str:
-    """The plan, then what each server holds and runs, then how the trainer's program changed."""
+    """The placement, what each server holds and runs, and how the trainer's program changed."""
     parts = [explain_plan(plan), *_servers(survey, plan), _changes(survey.program, trainer)]
     renamed = [p for p in plan.placements if plan.whole_grad(p) != p.grad]
     if renamed:
@@ -38,7 +35,7 @@ def explain_split(survey: Survey, plan: Plan, trainer: Program) -> str:
 
 
 def explain_ranks(before: Program, after: Program, ranks: Ranks, how: str) -> str:
-    """A job without servers: who takes part, what is averaged, and how the program changed."""
+    """A job without servers: the ranks, what is averaged, and how the program changed."""
     grads = {g for op in before.global_block().ops for g in op.role_var[1::2]}
     block = before.global_block()
     size = sum(_bytes(block.vars[name]) for name in grads if name in block.vars)
@@ -49,7 +46,7 @@ def explain_ranks(before: Program, after: Program, ranks: Ranks, how: str) -> st
 
 
 def imbalance(plan: Plan) -> float:
-    """The bytes of the fullest server over the mean of all; 1.0 is perfect."""
+    """Bytes of the fullest server divided by the mean; 1.0 is perfect."""
     held = [sum(s.bytes for s in plan.owned(e)) for e in plan.cluster.endpoints]
     return max(held) * len(held) / sum(held) if sum(held) else 1.0
 
@@ -84,7 +81,7 @@ def _servers(survey: Survey, plan: Plan) -> Iterator[str]:
 
 
 def _changes(before: Program, after: Program) -> str:
-    """Operators that went and came, by type."""
+    """Operators removed and added, by type."""
     old = Counter(op.type for op in before.global_block().ops)
     new = Counter(op.type for op in after.global_block().ops)
     return (

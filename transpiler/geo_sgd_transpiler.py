@@ -1,24 +1,24 @@
-"""`GeoSgdTranspiler`: Fluid's door to geo-SGD."""
+"""`GeoSgdTranspiler`, the public class for geo-SGD."""
 
 from collections.abc import Sequence
 
 from bireme.ir import Program, default_main_program, default_startup_program, verify
 
+from .analysis import survey
 from .check import check_plan
 from .cluster import servers_and_trainers
 from .config import DistributeTranspilerConfig
 from .distribute_transpiler import DistributeTranspiler
-from .overview import VarsDistributed, VarStruct, placement_map
-from .survey import survey
 from .to_geo import geo_plan, geo_server, geo_startup, geo_trainer, vars_info
 from .to_startup import to_server_startup
+from .vars_distributed import VarsDistributed, VarStruct, placement_map
 
 __all__ = ["GeoSgdTranspiler"]
 
 
 class GeoSgdTranspiler(DistributeTranspiler):
-    """Splits a program for geo-SGD: trainers keep optimizer and parameters, servers add up what
-    moved.
+    """Splits a program for geo-SGD: trainers keep optimizer and parameters, servers sum the
+    changes.
     """
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
@@ -35,7 +35,7 @@ class GeoSgdTranspiler(DistributeTranspiler):
         startup_program: Program | None = None,
         current_endpoint: str = "127.0.0.1:6174",
     ) -> None:
-        """Decide everything, and turn `program` and `startup_program` into the trainer's.
+        """Split the program; `program` and `startup_program` become the trainer's.
 
         Raises:
             ConfigError, ProgramError, UnsupportedError: as `DistributeTranspiler.transpile`.
@@ -52,13 +52,14 @@ class GeoSgdTranspiler(DistributeTranspiler):
         verify(main, after="geo_trainer")
         verify(begun, after="geo_startup")
         main._parameters_on_pservers = self.vars_overview
+        main._origin_program = self._main.clone()
         self._main.take(main)
         startup.take(begun)
         self.trainer_startup_program = startup
 
     @property
     def param_grad_ep_mapping(self) -> dict[str, dict[str, list[VarStruct]]]:
-        """No gradients travel."""
+        """Empty: gradients are not sent."""
         return {}
 
     @property

@@ -1,5 +1,5 @@
-"""`memory_optimize` and `release_memory`: doors of old scripts. Compilation frees and reuses
-buffers by itself.
+"""`memory_optimize` and `release_memory` of older scripts. Compilation always frees and reuses
+buffers.
 """
 
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ def memory_optimize(
     level: int = 0,
     skip_grads: bool = True,
 ) -> None:
-    """Does nothing: dead values are freed and buffers reused whether this is called or not."""
+    """Does nothing: buffers are always freed and reused."""
 
 
 def release_memory(input_program: Program, skip_opt_set: Iterable[str] | None = None) -> None:
-    """Does nothing: dead values are freed whether this is called or not."""
+    """Does nothing: buffers are always freed."""

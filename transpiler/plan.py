@@ -1,25 +1,21 @@
-"""The plan: who owns which slice, and how trainers and servers meet. Decided once, before any
-operator moves.
+"""The placement plan: which server owns which slice, and the modes of servers and trainers.
 
-A plan is a frozen value of names and numbers. It prints as a table and knows no operators.
+A frozen value of names and numbers, computed in `planning`. It prints as a table with one row per
+slice: rows, bytes, server and the reason for the slicing.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
-from bireme.errors import ConfigError
-from bireme.ir import ITEM_SIZE, VarType
+from bireme.ir import ITEM_SIZE, DistributedMode, VarType, numpy_name
+from bireme.ir.names import of_trainer, slice_name
+from bireme.text_tables import plain_text
 
-from .config import DistributedMode, DistributeTranspilerConfig
-from .names import of_trainer, slice_name
-from .ps_dispatcher import PSDispatcher, RoundRobin
-from .slicing import Slice, cut, whole
-from .survey import WHOLE, Survey, Update
-from .table import print_plan
+from .config import DistributeTranspilerConfig
+from .slicing import Slice
 
 
 @dataclass(frozen=True)
@@ -36,12 +32,12 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The parameter slice, on the wire and on the server."""
+        """The parameter slice's name, as sent and on the server."""
         return slice_name(self.param, self.slice.index, self.parts)
 
     @property
     def merged(self) -> str:
-        """The gradient slice without a trainer, which the server updates from."""
+        """The gradient slice from which the server updates, without a trainer suffix."""
         return slice_name(self.grad, self.slice.index, self.parts)
 
     @property
@@ -55,7 +51,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Placement:
-    """A parameter: its slices in order, and why it was cut the way it was."""
+    """A parameter: its slices in order, and the reason for the slicing."""
 
     param: str
     grad: str
@@ -79,7 +75,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Table:
-    """A distributed table: row `id` lives on server `id mod servers`."""
+    """A distributed table: row `id` is on server `id mod servers`."""
 
     param: str
     grad: str
@@ -88,18 +84,18 @@ class Table:
     index: int
 
     def prefetch(self, way: str, server: int) -> str:
-        """The variable that carries ids to a server (`in`) or rows from it (`out`)."""
+        """The variable that holds ids sent to a server (`in`) or rows from it (`out`)."""
         mine = f".table_{self.index}" if self.index else ""
         return f"prefetch_compress_{way}_tmp_{server}{mine}"
 
     def local_shape(self, servers: int) -> tuple[int, ...]:
-        """The part of one server; -1 rows grow without bound."""
+        """The shape of one server's part; -1 rows grow without bound."""
         rows = self.shape[0]
         return (rows if rows < 0 else -(-rows // servers), *self.shape[1:])
 
 
 class Cluster(NamedTuple):
-    """The processes of a job, as `transpile` was told."""
+    """The processes of a job, as passed to `transpile`."""
 
     trainer_id: int
     trainers: int
@@ -109,8 +105,8 @@ class Cluster(NamedTuple):
 
 @dataclass(frozen=True)
 class Modes:
-    """How trainers and servers meet; `sync` shapes the programs, `server` is what servers are
-    told.
+    """Modes of trainers and servers; `sync` determines the programs, `server` is the attribute of
+    `listen_and_serv`.
     """
 
     sync: bool
@@ -138,9 +134,7 @@ class Modes:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that was decided. `placements` stand in the order of updates, `order` in that of
-    placing.
-    """
+    """The complete plan. `placements` are in update order, `order` is the order of placement."""
 
     cluster: Cluster
     modes: Modes
@@ -149,12 +143,9 @@ class Plan:
     tables: tuple[Table, ...]
     method: str
 
-    def __str__(self) -> str:
-        return print_plan(self)
-
     @property
     def suffixed(self) -> bool:
-        """Whether gradients carry their trainer's number in the trainer's program."""
+        """Whether gradients have a trainer suffix in the trainer's program."""
         return self.modes.sync and self.cluster.trainers > 1
 
     @property
@@ -176,7 +167,7 @@ class Plan:
         return {endpoint: tuple(shards) for endpoint, shards in found.items()}
 
     def owned(self, endpoint: str) -> tuple[Shard, ...]:
-        """What a server owns, in the order of placing."""
+        """The slices of a server, in order of placement."""
         return self._owned.get(endpoint, ())
 
     def trainers_of(self, name: str) -> list[str]:
@@ -188,104 +179,67 @@ class Plan:
         return of_trainer(shard.merged, self.cluster.trainer_id) if self.suffixed else shard.merged
 
     def whole_grad(self, placement: Placement) -> str:
-        """The whole gradient in this trainer's program: only an unsliced one is renamed."""
+        """The whole gradient in this trainer's program; only an unsliced one is renamed."""
         return placement.grad if placement.sliced else self.on_trainer(placement.shards[0])
 
     def wire_grad(self, shard: Shard) -> str:
-        """The gradient slice on the wire where the program does not cut it."""
+        """The gradient slice as sent, where the program does not slice it."""
         suffix = self.modes.not_async and self.cluster.trainers > 1
         return of_trainer(shard.merged, self.cluster.trainer_id) if suffix else shard.merged
 
-
-def make_plan(
-    survey: Survey, config: DistributeTranspilerConfig, cluster: Cluster, sync: bool
-) -> Plan:
-    """Cut every updated parameter and place its slices."""
-    return plan_with(survey, config, cluster, Modes.of(config, sync), config.slice_var_up)
+    def __str__(self) -> str:
+        return _printed(self)
 
 
-def plan_with(
-    survey: Survey,
-    config: DistributeTranspilerConfig,
-    cluster: Cluster,
-    modes: Modes,
-    slicing: bool,
-) -> Plan:
-    """`make_plan` where modes and slicing are settled already."""
-    updates = [u for u in survey.updates if u.param.name not in survey.tables]
-    servers = len(cluster.endpoints) if slicing else 1
-    cuts = [_cut(u, survey, servers, config.min_block_size) for u in updates]
-    order = list(range(len(cuts)))
-    if not slicing:
-        shuffle(order, survey.program.random_seed)
-    method = config.split_method or RoundRobin
-    flat = [shard for i in order for shard in cuts[i].shards]
-    homes = iter(_dispatch(method(list(cluster.endpoints)), flat, cluster.endpoints))
-    placed = {i: _settle(cuts[i], homes) for i in order}
-    tables = tuple(_table(survey.by_param[n], i) for i, n in enumerate(survey.tables))
-    return Plan(
-        cluster,
-        modes,
-        tuple(placed[i] for i in range(len(cuts))),
-        tuple(order),
-        tables,
-        method.__name__,
-    )
+# -- as text -----------------------------------------------------------------------------------
+_HEAD = ("variable", "shape", "slice", "rows", "bytes", "server", "why")
 
 
-def shuffle(order: list[int], seed: int) -> None:
-    """Shuffle in place as the original does for unsliced variables; nobody else's generator
-    moves.
-    """
-    from numpy.random import RandomState
-
-    RandomState(seed).shuffle(order)
+def _printed(plan: Plan) -> str:
+    """A table below one line about the cluster, and a line of totals per server."""
+    rows = [row for placement in plan.placements for row in _rows(placement)]
+    rows += [_table_row(plan, i) for i in range(len(plan.tables))]
+    return "\n".join([_cluster(plan), plain_text(_HEAD, rows), *_totals(plan)])
 
 
-def _cut(update: Update, survey: Survey, servers: int, minimum: int) -> Placement:
-    param, grad = update.param, update.grad
-    kept = WHOLE.get(update.optimizer.type)
-    slices = whole(param.shape) if kept else cut(param.shape, servers, minimum)
-    dtype = param.dtype if param.dtype is not None else VarType.FP32
-    shards = tuple(
-        Shard(param.name, grad.name, s, len(slices), dtype, update.sparse) for s in slices
-    )
-    remote = param.name in survey.remote
-    why = kept or _why(slices, servers, minimum)
-    why += "; trainers fetch rows by id" if remote else ""
-    return Placement(param.name, grad.name, param.shape, shards, remote, why)
+def _cluster(plan: Plan) -> str:
+    servers, trainers = len(plan.cluster.endpoints), plan.cluster.trainers
+    mode = plan.modes.server.name.lower().replace("_", " ")
+    return f"placement: {servers} server(s), {trainers} trainer(s), {mode}, {plan.method}"
 
 
-def _why(slices: tuple[Slice, ...], servers: int, minimum: int) -> str:
-    if len(slices) > 1:
-        return f"cut into {len(slices)} slices of whole rows"
-    if servers == 1:
-        return "one piece: slicing is off or there is one server"
-    few = slices[0].rows if slices[0].shape else 1
-    return (
-        "one piece: a single row" if few == 1 else f"one piece: fewer than {2 * minimum} elements"
-    )
+def _rows(placement: Placement) -> list[tuple[str, ...]]:
+    """The parameter's name, shape and reason are in the row of its first slice only."""
+    found: list[tuple[str, ...]] = []
+    for i, shard in enumerate(placement.shards):
+        first = (placement.param, _shape(placement.shape)) if i == 0 else ("", "")
+        why = placement.reason if i == 0 else ""
+        found.append((*first, *_slice(placement, shard), shard.endpoint, why))
+    return found
 
 
-def _dispatch(dispatcher: PSDispatcher, shards: list[Shard], known: tuple[str, ...]) -> list[str]:
-    dispatcher.reset()
-    homes = list(dispatcher.dispatch(shards))
-    if len(homes) != len(shards) or not set(homes) <= set(known):
-        wrong = sorted(map(str, set(homes) - set(known)))
-        raise ConfigError(
-            f"{type(dispatcher).__name__}.dispatch gave {len(homes)} endpoints "
-            f"for {len(shards)} variables" + (f", among them {', '.join(wrong)}" if wrong else ""),
-            where="DistributeTranspilerConfig.split_method",
-            hint=f"return one of {', '.join(known)} for each variable, in order",
-        )
-    return homes
+def _slice(placement: Placement, shard: Shard) -> tuple[str, str, str]:
+    name = f"block{shard.slice.index}" if placement.sliced else "whole"
+    rows = shard.slice.rows if shard.shape else 1
+    return name, f"{rows:,}", f"{shard.bytes:,}"
 
 
-def _settle(placement: Placement, homes: Iterator[str]) -> Placement:
-    shards = tuple(replace(shard, endpoint=next(homes)) for shard in placement.shards)
-    return replace(placement, shards=shards)
+def _table_row(plan: Plan, index: int) -> tuple[str, ...]:
+    table, servers = plan.tables[index], len(plan.cluster.endpoints)
+    rows = table.local_shape(servers)[0]
+    size = "grows" if rows < 0 else f"{rows:,}"
+    kind = numpy_name(table.dtype)
+    why = f"distributed table of {kind}: row id mod {servers}"
+    why += "; its rows are not compensated for delays" if plan.modes.dc_asgd else ""
+    return table.param, _shape(table.shape), "by id", size, "-", "all", why
 
 
-def _table(update: Update, index: int) -> Table:
-    dtype = update.param.dtype if update.param.dtype is not None else VarType.FP32
-    return Table(update.param.name, update.grad.name, update.param.shape, dtype, index)
+def _shape(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _totals(plan: Plan) -> list[str]:
+    return [
+        f"{endpoint}: {len(owned)} slice(s), {sum(s.bytes for s in owned):,} bytes"
+        for endpoint, owned in ((e, plan.owned(e)) for e in plan.cluster.endpoints)
+    ]

@@ -1,5 +1,5 @@
-"""Who owns a slice: dispatchers place variables on endpoints. The placement of a parameter
-decides that of its gradient.
+"""Dispatchers: they assign slices of parameters to servers. A gradient goes to the server of its
+parameter.
 """
 
 import zlib
@@ -14,7 +14,7 @@ __all__ = ["HashName", "PSDispatcher", "RoundRobin", "SizeBalanced"]
 
 
 class PSDispatcher:
-    """Derive from this class for a rule of your own: override `dispatch`.
+    """Base class of dispatchers: override `dispatch`.
 
     One instance places all slices of a program, in one call, after `reset`.
     """
@@ -28,13 +28,13 @@ class PSDispatcher:
         return self._eps
 
     def reset(self) -> None:
-        """Begin again at the first endpoint."""
+        """Restart at the first endpoint."""
         self._step = 0
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:
         """The endpoint of each variable; a variable has `.name`, `.shape` and `.dtype`."""
         raise ConfigError(
-            f"{type(self).__name__} does not say where variables go",
+            f"{type(self).__name__} does not implement dispatch",
             hint="override dispatch(varlist) to return one endpoint for each variable",
         )
 
@@ -48,16 +48,14 @@ class RoundRobin(PSDispatcher):
 
 
 class HashName(PSDispatcher):
-    """A variable's name decides, by a hash that is the same in every process (CRC-32)."""
+    """Chosen by a hash of the variable's name that is the same in every process (CRC-32)."""
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:
         return [self._eps[zlib.crc32(v.name.encode()) % len(self._eps)] for v in varlist]
 
 
 class SizeBalanced(PSDispatcher):
-    """Largest first, each to the endpoint that holds least so far: the bytes per server come out
-    even.
-    """
+    """Largest first, each to the endpoint with the fewest bytes so far."""
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:
         load = dict.fromkeys(self._eps, 0)

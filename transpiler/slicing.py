@@ -1,6 +1,4 @@
-"""How a variable is cut into slices: whole rows, nearly equal, never smaller than the minimum.
-Arithmetic only.
-"""
+"""Slicing of variables: whole rows, nearly equal, not below the minimum size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ class Slice:
 
     @property
     def begin(self) -> int:
-        """The row of the whole variable at which the slice begins."""
+        """The first row of the slice in the whole variable."""
         width = prod(self.shape[1:])
         return self.offset // width if width else 0
 
@@ -29,8 +27,7 @@ class Slice:
 def cut(shape: Sequence[int], servers: int, min_block_size: int) -> tuple[Slice, ...]:
     """The slices of a variable for at most `servers` servers.
 
-    The count may come out smaller: slices hold whole rows and about `min_block_size` elements at
-    least.
+    There may be fewer slices: each has whole rows and about `min_block_size` elements or more.
 
     >>> [s.shape for s in cut((1000, 32), 3, 8192)]
     [(334, 32), (334, 32), (332, 32)]
@@ -49,5 +46,5 @@ def cut(shape: Sequence[int], servers: int, min_block_size: int) -> tuple[Slice,
 
 
 def whole(shape: Sequence[int]) -> tuple[Slice, ...]:
-    """A variable that stays in one piece."""
+    """A variable that is not sliced."""
     return (Slice(0, 0, tuple(shape)),)

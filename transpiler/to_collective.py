@@ -1,5 +1,5 @@
-"""Programs that need no server: trainers average by all-reduce, either by operators or by their
-executor (nccl2).
+"""Programs without servers: trainers average by all-reduce, through operators or in the executor
+(nccl2).
 """
 
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bireme.ir import Block, Operator, OpRole, Program, VarType, unique_name
 
-from .build import declare, make
-from .survey import is_optimizer
+from .analysis import is_optimizer
+from .op_builder import declare, make
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Ranks:
 
 # -- nccl2: the executor averages --------------------------------------------------------------
 def to_nccl2(program: Program, ranks: Ranks, inter_ranks: int) -> Program:
-    """The main program: marks only. `inter_ranks` is the size of a group in hierarchical mode,
-    else 0.
+    """The main program, which only gets marks. `inter_ranks` is the group size of hierarchical
+    mode, else 0.
     """
     marked = program.clone()
     marked._trainer_id = ranks.rank
@@ -44,7 +44,7 @@ def to_nccl2(program: Program, ranks: Ranks, inter_ranks: int) -> Program:
 
 
 def to_nccl2_startup(startup: Program, ranks: Ranks, inter_ranks: int) -> Program:
-    """The startup program: the trainers agree on the ids of their communicators."""
+    """The startup program: the trainers exchange the ids of their communicators."""
     met = startup.clone()
     block = met.global_block()
     names = ["NCCLID", *(f"NCCLID_{i}" for i in range(1, ranks.rings))]
@@ -65,7 +65,7 @@ def to_nccl2_startup(startup: Program, ranks: Ranks, inter_ranks: int) -> Progra
 
 # -- collective: operators average -------------------------------------------------------------
 def to_collective_startup(startup: Program, ranks: Ranks) -> Program:
-    """Make the rings, then give every parameter the values of rank 0."""
+    """Create the rings, then broadcast every parameter from rank 0."""
     met = startup.clone()
     block = met.global_block()
     for ring in range(ranks.rings):
@@ -97,7 +97,7 @@ def to_single_process_startup(startup: Program) -> Program:
 
 
 def to_local_sgd_startup(startup: Program, ranks: Ranks) -> Program:
-    """Also remember every parameter as all ranks begin with it."""
+    """Also store the common initial value of every parameter."""
     met = to_collective_startup(startup, ranks)
     block = met.global_block()
     for param in [p for p in block.iter_parameters() if not p.is_distributed]:
@@ -111,7 +111,7 @@ def snapshot(name: str) -> str:
 
 
 def to_grad_allreduce(program: Program, ranks: Ranks) -> Program:
-    """Average every gradient as soon as it exists; updates see the mean."""
+    """Average every gradient as soon as it is computed, before the updates."""
     made = program.clone()
     block = made.global_block()
     after: dict[int, list[Operator]] = {}
@@ -131,13 +131,13 @@ def to_grad_allreduce(program: Program, ranks: Ranks) -> Program:
 
 
 def _gradients(block: Block, op: Operator) -> list[str]:
-    """The gradients that an operator finishes, without those of distributed tables."""
+    """The gradients whose last writer is this operator, without those of distributed tables."""
     pairs = zip(op.role_var[::2], op.role_var[1::2], strict=True)
     return [g for p, g in pairs if not getattr(block.vars.get(p), "is_distributed", False)]
 
 
 def _all_reduce(names: list[str], role: int, next_ring: Iterator[int]) -> list[Operator]:
-    """Rings are given in the order of `names`; the operators come out the other way round."""
+    """Rings are assigned in the order of `names`; the operators are emitted in reverse."""
     if not names:
         return []
     sums = [_on("c_allreduce_sum", name, role, ring_id=next(next_ring)) for name in names]
@@ -176,10 +176,8 @@ def to_local_sgd(program: Program, ranks: Ranks) -> Program:
 
 
 def _declare_snapshot(block: Block, param: str) -> None:
-    """Declared as the original declares it: without an element type, which the subtraction hands
-    to the parameter.
-
-    Values keep the types they have: those of parameters are decided when they are initialised.
+    """Declared without an element type, like the original; values keep the type of the
+    parameters.
     """
     var = block.var(param)
     declare(block, var, snapshot(param), persistable=True).dtype = VarType.BOOL
@@ -187,7 +185,7 @@ def _declare_snapshot(block: Block, param: str) -> None:
 
 
 def _moved(param: str) -> Operator:
-    """How far a parameter has moved from where all ranks began; and back again."""
+    """The change of a parameter since the common value, and its application."""
     inputs = {"X": [snapshot(param)], "Y": [param]}
     return make("elementwise_sub", inputs, {"Out": [param]}, role=OpRole.Optimize)
 

@@ -1,24 +1,25 @@
-"""Geo-SGD: every trainer keeps its optimizer and trains on its own; servers add up how far
-parameters have moved.
+"""Geo-SGD: every trainer keeps its optimizer and trains locally; servers sum the changes of
+parameters.
 """
 
 from collections.abc import Container
 
 from bireme.errors import UnsupportedError
-from bireme.ir import Block, Program, Variable, VarType
+from bireme.ir import Block, DistributedMode, Program, Variable, VarType
+from bireme.ir.names import control_names, delta_name
 
-from .build import declare, declare_control, make
-from .config import DistributedMode, DistributeTranspilerConfig, ServerRuntimeConfig
-from .names import control_names
-from .plan import Cluster, Modes, Placement, Plan, Shard, Table, plan_with
-from .survey import Survey
+from .analysis import Survey
+from .config import DistributeTranspilerConfig, ServerRuntimeConfig
+from .op_builder import declare, declare_control, make
+from .plan import Cluster, Modes, Placement, Plan, Shard, Table
+from .planning import plan_with
 from .to_server import Service, check_endpoint, serve
 from .to_startup import receive
 from .to_trainer import declare_slices, mark
 
 
 def geo_plan(survey: Survey, config: DistributeTranspilerConfig, cluster: Cluster) -> Plan:
-    """Every parameter is cut; nobody waits for anybody.
+    """Slice every parameter; no process waits for another.
 
     Raises:
         UnsupportedError: a table whose first rows trainers and servers could not agree on.
@@ -29,7 +30,9 @@ def geo_plan(survey: Survey, config: DistributeTranspilerConfig, cluster: Cluste
 
 
 def _check_table(survey: Survey, name: str) -> None:
-    """A row of a table begins on trainers and servers by itself, so all must draw the same."""
+    """Rows of a table are initialised on trainers and servers independently, so the initialiser
+    must be deterministic.
+    """
     param, ops = survey.by_param[name].param, survey.startup.global_block().ops
     where = "GeoSgdTranspiler.transpile"
     if param.shape[0] != -1:
@@ -44,19 +47,14 @@ def _check_table(survey: Survey, name: str) -> None:
     )
     if not seeded:
         raise UnsupportedError(
-            f"trainers and servers must begin the rows of table {name!r} alike",
+            f"trainers and servers must initialize the rows of table {name!r} alike",
             where=where,
             hint="set random_seed of both programs, or a seed in its initializer",
         )
 
 
-def delta(name: str) -> str:
-    """How far a parameter, or a slice of it, has moved."""
-    return f"{name}.delta"
-
-
 def sparse_tables(survey: Survey) -> dict[str, list[str]]:
-    """Tables of sparse look-ups, with the ids that touch them."""
+    """Tables with sparse lookups, and the ids looked up in them."""
     found: dict[str, list[str]] = {}
     for lookup in survey.lookups:
         if lookup.op.attrs.get("is_sparse") and lookup.table in survey.by_param:
@@ -65,9 +63,7 @@ def sparse_tables(survey: Survey) -> dict[str, list[str]]:
 
 
 def geo_trainer(survey: Survey, plan: Plan) -> Program:
-    """The user's program; look-ups stay local, and the ids they touch are noted for the
-    communicator.
-    """
+    """The user's program; lookups stay local, and their ids are recorded for the communicator."""
     program = survey.program.clone()
     mark(program, plan)
     block = program.global_block()
@@ -76,10 +72,10 @@ def geo_trainer(survey: Survey, plan: Plan) -> Program:
         declare_slices(block, placement)
         if placement.sliced:
             for shard in placement.shards:
-                _declare_delta(block, block.var(shard.name), shard.param in sparse)
-        _declare_delta(block, block.var(placement.param), placement.param in sparse)
+                _declare_delta_name(block, block.var(shard.name), shard.param in sparse)
+        _declare_delta_name(block, block.var(placement.param), placement.param in sparse)
     for table in plan.tables:
-        _declare_delta(block, block.var(table.param), True)
+        _declare_delta_name(block, block.var(table.param), True)
     for lookup in survey.lookups:
         if lookup.table in sparse:
             local = lookup.op.with_attrs(remote_prefetch=False)
@@ -92,8 +88,8 @@ def geo_trainer(survey: Survey, plan: Plan) -> Program:
 
 
 def _touched(block: Block, sparse: Container[str]) -> list[tuple[str, str]]:
-    """Ids and the tables they touch, as look-ups and their gradients name them; a pair is not
-    noted twice running.
+    """Ids and their tables, as named by lookups and their gradients; immediate repeats are
+    dropped.
     """
     found: list[tuple[str, str]] = []
     last: dict[str, str] = {}
@@ -108,8 +104,8 @@ def _touched(block: Block, sparse: Container[str]) -> list[tuple[str, str]]:
 
 
 def geo_startup(survey: Survey, plan: Plan) -> Program:
-    """The user's startup; then the servers' values, and a word to the communicator that they are
-    there.
+    """The user's startup program, then the servers' values, and a notification of the
+    communicator.
     """
     startup = survey.startup.clone()
     mark(startup, plan)
@@ -117,7 +113,7 @@ def geo_startup(survey: Survey, plan: Plan) -> Program:
     ops = [*block.ops, *receive(block, plan)]
     sparse = sparse_tables(survey)
     for placement in plan.placements:
-        _declare_delta(block, block.var(placement.param), placement.param in sparse)
+        _declare_delta_name(block, block.var(placement.param), placement.param in sparse)
     names = control_names()
     next(names)
     done = declare_control(block, next(names))
@@ -130,7 +126,7 @@ def geo_startup(survey: Survey, plan: Plan) -> Program:
 def geo_server(
     survey: Survey, plan: Plan, endpoint: str, threads: ServerRuntimeConfig | None = None
 ) -> Program:
-    """One block per owned slice: add what moved.
+    """One block per owned slice that adds the change.
 
     Raises:
         ConfigError: the plan has no such endpoint.
@@ -145,9 +141,14 @@ def geo_server(
         _add_moved(program, survey, shard, service)
     for table in plan.tables:
         _add_rows(program, survey, table, service)
+    index = plan.cluster.endpoints.index(endpoint)
+    service.extra = {
+        "bireme.server": index,  # Fluid's geo-SGD servers do not know their index
+        "bireme.slices": [_place(survey, shard) for shard in plan.owned(endpoint)],
+    }
     if plan.tables:
         service.extra |= {
-            "pserver_id": plan.cluster.endpoints.index(endpoint),
+            "pserver_id": index,
             "bireme.tables": [table.param for table in plan.tables],
             "bireme.servers": len(plan.cluster.endpoints),
         }
@@ -158,12 +159,18 @@ def geo_server(
     return program
 
 
+def _place(survey: Survey, shard: Shard) -> str:
+    """The rows of a parameter in a slice, in the format of `to_server`."""
+    shape = survey.by_param[shard.param].param.shape
+    return f"{shard.name}:{shard.param}:{shard.slice.begin}:{shape[0]}"
+
+
 def _add_moved(program: Program, survey: Survey, shard: Shard, service: Service) -> None:
-    """The block that adds to a slice how far a trainer has moved it."""
+    """The block that adds a trainer's change to a slice."""
     home, param = program.global_block(), survey.by_param[shard.param].param
     sparse = shard.param in sparse_tables(survey)
     var = declare(home, param, shard.name, shape=shard.shape, persistable=True)
-    moved = _declare_delta(home, var, sparse)
+    moved = _declare_delta_name(home, var, sparse)
     block = program.add_block(0)
     block.append(make("sum", {"X": [shard.name, moved]}, {"Out": [shard.name]}))
     service.blocks.append(block.idx)
@@ -172,11 +179,11 @@ def _add_moved(program: Program, survey: Survey, shard: Shard, service: Service)
 
 
 def _add_rows(program: Program, survey: Survey, table: Table, service: Service) -> None:
-    """The block that adds to rows of a table how far a trainer has moved them: a step of -1."""
+    """The block that adds a trainer's change to rows of a table: SGD with a step of -1."""
     home, param = program.global_block(), survey.by_param[table.param].param
     var = declare(home, param, persistable=True)
     var.type = VarType.SELECTED_ROWS
-    moved = _declare_delta(home, var, True)
+    moved = _declare_delta_name(home, var, True)
     block = program.add_block(0)
     rate = f"{table.param}.step"
     block.create_var(name=rate, dtype=param.dtype, shape=(1,))
@@ -190,11 +197,11 @@ def _add_rows(program: Program, survey: Survey, table: Table, service: Service) 
 
 
 def vars_info(survey: Survey, plan: Plan) -> dict[str, dict[str, list[str]]]:
-    """What the communicator must know of each parameter, in Fluid's words."""
+    """The communicator's information about each parameter, in Fluid's format."""
     sparse = sparse_tables(survey)
     found = {p.param: _info(p, p.param in sparse) for p in plan.placements}
     endpoints = list(plan.cluster.endpoints)
-    for table in plan.tables:  # every row where its id says
+    for table in plan.tables:  # rows are distributed by id
         found[table.param] = {
             "var_names": [table.param] * len(endpoints),
             "sections": ["-1"] * len(endpoints),
@@ -213,8 +220,8 @@ def _info(placement: Placement, sparse: bool) -> dict[str, list[str]]:
     }
 
 
-def _declare_delta(block: Block, var: Variable, sparse: bool) -> str:
-    made = declare(block, var, delta(var.name))
+def _declare_delta_name(block: Block, var: Variable, sparse: bool) -> str:
+    made = declare(block, var, delta_name(var.name))
     if sparse:
         made.type = VarType.SELECTED_ROWS
     return made.name

@@ -1,7 +1,7 @@
-"""LocalSGD with intervals: ranks update alone, and average their parameters only now and then.
+"""LocalSGD with intervals: ranks update locally and average their parameters periodically.
 
-The count of steps lives in the program, so that every rank comes to the same decision by itself.
-Adaptive intervals follow the averaged loss and the learning rate since the first step.
+The step counter is a variable of the program, so all ranks take the same decision. Adaptive
+intervals follow the averaged loss and the learning rate since the first step.
 """
 
 from collections.abc import Sequence
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from bireme.errors import ProgramError
 from bireme.ir import Block, BlockRef, Operator, OpRole, Program, VarType
+from bireme.ir.names import without_grad
 
-from .build import declare, make
-from .survey import is_optimizer
+from .analysis import is_optimizer
+from .op_builder import declare, make
 from .to_collective import Ranks, snapshot, to_local_sgd, to_local_sgd_startup
 
 __all__ = ["Interval", "to_interval_sgd", "to_interval_sgd_startup"]
@@ -24,10 +25,10 @@ _FIRST_RATE = "@LOCAL_SGD_FIRST_RATE@"
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """When ranks meet: in each of the first `begin` steps, then every `steps` steps.
+    """When parameters are averaged: in each of the first `begin` steps, then every `steps` steps.
 
-    An adaptive interval begins with `steps` and is chosen anew at every meeting:
-    ceil(sqrt(steps * (first rate * loss) / (rate * first loss))), from 1 to `most`.
+    An adaptive interval starts with `steps` and is recomputed at every averaging: ceil(sqrt(steps *
+    (first rate * loss) / (rate * first loss))), from 1 to `most`.
     """
 
     steps: int = 1
@@ -37,7 +38,7 @@ class Interval:
 
     @property
     def always(self) -> bool:
-        """Whether ranks meet in every step, as in the original."""
+        """Whether parameters are averaged in every step, as in the original."""
         return self.steps == 1 and not self.adaptive
 
 
@@ -57,7 +58,7 @@ def to_interval_sgd_startup(startup: Program, ranks: Ranks, interval: Interval) 
 
 
 def to_interval_sgd(program: Program, ranks: Ranks, interval: Interval) -> Program:
-    """The main program: the meeting moves into a block that runs when it is due."""
+    """The main program: averaging moves into a conditional block."""
     if interval.always:
         return to_local_sgd(program, ranks)
     made = program.clone()
@@ -77,7 +78,7 @@ def to_interval_sgd(program: Program, ranks: Ranks, interval: Interval) -> Progr
 
 # -- when ----------------------------------------------------------------------------------------
 def _due(block: Block, interval: Interval) -> str:
-    """Count the step; the name of the condition that ranks meet in it."""
+    """Count the step; returns the name of the condition for averaging."""
     for name in (_STEP, _LAST, _STEPS):
         _number(block, name, VarType.INT64)
     since, begin = _temporary(block, "SINCE"), _temporary(block, "BEGIN")
@@ -98,7 +99,7 @@ def _due(block: Block, interval: Interval) -> str:
 
 
 def _append_if(block: Block, condition: str, ops: Sequence[Operator]) -> None:
-    """Run `ops` in a block of their own if the condition holds."""
+    """Run `ops` in a conditional block."""
     inside = block.program._create_block(block.idx)
     for op in ops:
         inside.append(op)
@@ -120,7 +121,7 @@ def _append_if(block: Block, condition: str, ops: Sequence[Operator]) -> None:
 
 # -- what ----------------------------------------------------------------------------------------
 def _meeting(params: Sequence[str], ranks: Ranks) -> list[Operator]:
-    """Replace every parameter by the mean over the ranks of what it has become."""
+    """Replace every parameter by its mean over the ranks."""
     ops: list[Operator] = []
     for i, param in enumerate(params):
         ops.append(_moved(param))
@@ -140,7 +141,7 @@ def _moved(param: str) -> Operator:
 
 
 def _next_interval(block: Block, ranks: Ranks, interval: Interval) -> list[Operator]:
-    """Average the loss; remember the first one and its rate; choose the next interval."""
+    """Average the loss; store the first one and its rate; compute the next interval."""
     loss, rate = _loss_and_rate(block)
     for name in (_FIRST_LOSS, _FIRST_RATE):
         _number(block, name, VarType.FP32)
@@ -157,7 +158,7 @@ def _next_interval(block: Block, ranks: Ranks, interval: Interval) -> list[Opera
         *_is_first(block, first),
     ]
     for value, memory in ((mean, _FIRST_LOSS), (rate, _FIRST_RATE)):
-        # memory += first * (value - memory): the value in the first step, else itself
+        # memory += first * (value - memory): set in the first step, unchanged afterwards
         ops.append(_op("elementwise_sub", {"X": value, "Y": memory}, {"Out": share}))
         ops.append(_op("elementwise_mul", {"X": share, "Y": first}, {"Out": kept}))
         ops.append(_op("elementwise_add", {"X": memory, "Y": kept}, {"Out": memory}))
@@ -182,7 +183,7 @@ def _next_interval(block: Block, ranks: Ranks, interval: Interval) -> list[Opera
 
 
 def _is_first(block: Block, name: str) -> list[Operator]:
-    """1.0 in the first step of all, else 0.0."""
+    """1.0 in the very first step, else 0.0."""
     one, same = _temporary(block, "ONE"), _temporary(block, "SAME", VarType.BOOL)
     kinds = {"in_dtype": int(VarType.BOOL), "out_dtype": int(VarType.FP32)}
     return [
@@ -193,7 +194,7 @@ def _is_first(block: Block, name: str) -> list[Operator]:
 
 
 def _loss_and_rate(block: Block) -> tuple[str, str]:
-    """The names of the loss and of the learning rate of a program that was minimised."""
+    """The names of the loss and the learning rate of a minimised program."""
     seeds = [op for op in block.ops if op.role & OpRole.Loss and op.role & OpRole.Backward]
     updates = [op for op in block.ops if is_optimizer(op)]
     if not seeds or not updates:
@@ -202,7 +203,7 @@ def _loss_and_rate(block: Block) -> tuple[str, str]:
             where="AdaptiveLocalSGD.transpile",
             hint="call optimizer.minimize(loss) before",
         )
-    return seeds[0].output_arg_names[0].removesuffix("@GRAD"), updates[0].input("LearningRate")[0]
+    return without_grad(seeds[0].output_arg_names[0]), updates[0].input("LearningRate")[0]
 
 
 # -- small hands ---------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ def _op(
 
 
 def _number(block: Block, name: str, dtype: VarType) -> str:
-    """Declare one lasting number."""
+    """Declare a persistable scalar."""
     if not block.has_var(name):
         block.create_var(name=name, shape=[1], dtype=dtype, persistable=True)
     return name

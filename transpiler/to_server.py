@@ -10,15 +10,15 @@ from typing import Any
 
 from bireme.errors import ConfigError, as_builtin
 from bireme.ir import Block, BlockRef, Operator, Program, Variable
+from bireme.ir.names import slice_name
 
-from .build import declare, make
+from .analysis import Survey, Update, is_optimizer
 from .config import ServerRuntimeConfig
-from .delay import compensate, declare_snapshots, kept
-from .names import slice_name
+from .dc_asgd import compensate, declare_snapshots, kept
+from .distributed_tables import serve_tables
+from .lr_schedule import copy_schedule, counting
+from .op_builder import declare, make
 from .plan import Plan, Shard
-from .schedule import copy_schedule, counting
-from .survey import Survey, Update, is_optimizer
-from .tables import serve_tables
 from .to_trainer import mark
 
 
@@ -42,7 +42,7 @@ def to_server(
 
 
 def check_endpoint(plan: Plan, endpoint: str) -> None:
-    """Refuse an endpoint that is none of the plan's.
+    """Check that the plan has this endpoint.
 
     Raises:
         ConfigError: with the endpoints there are.
@@ -56,15 +56,15 @@ def check_endpoint(plan: Plan, endpoint: str) -> None:
 
 
 def shards_in_order(survey: Survey, plan: Plan, endpoint: str) -> list[Shard]:
-    """What a server owns, in the order in which the program updates it."""
+    """The slices of a server in update order."""
     return sorted(plan.owned(endpoint), key=lambda s: survey.by_param[s.param].position)
 
 
 def state_names(survey: Survey, shards: Iterable[Shard]) -> dict[tuple[str, str], str]:
     """The name of each optimizer variable on a server, by slice and original name.
 
-    It is the original's name. A server that owns several slices of one parameter needs several of
-    each: the later ones are named like their slices.
+    Usually the original's name. A server that owns several slices of one parameter needs a variable
+    for each: the later ones are named like their slices.
     """
     names: dict[tuple[str, str], str] = {}
     seen: set[str] = set()
@@ -80,7 +80,7 @@ def state_names(survey: Survey, shards: Iterable[Shard]) -> dict[tuple[str, str]
 
 @dataclass(slots=True)
 class Service:
-    """What `listen_and_serv` is told beside the plan."""
+    """What `listen_and_serv` needs besides the plan."""
 
     inputs: list[str] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
@@ -107,7 +107,7 @@ def serve(plan: Plan, endpoint: str, threads: ServerRuntimeConfig, service: Serv
 
 
 class _Server:
-    """One server program in the making."""
+    """Builds one server program."""
 
     def __init__(
         self, survey: Survey, plan: Plan, endpoint: str, threads: ServerRuntimeConfig
@@ -159,9 +159,14 @@ class _Server:
             }
 
     def _slices(self) -> Iterator[str]:
-        """`slice:variable:first row:rows of the variable`, for savers and loaders."""
+        """`slice:variable:first row:rows of the variable`, for saving and loading; -1 rows for a
+        copy of the whole, of which a server with several slices has several.
+        """
         for shard in self.shards:
             update = self.survey.by_param[shard.param]
+            for name in update.state:
+                if self.names[shard.name, name] != name and not update.cut(self.source.var(name)):
+                    yield f"{self.names[shard.name, name]}:{name}:0:-1"
             row = prod(update.param.shape[1:])
             place = f"{shard.slice.offset // row}:{update.param.shape[0]}"
             pairs = {shard.name: shard.param}
@@ -172,9 +177,7 @@ class _Server:
             yield from (f"{slice_}:{name}:{place}" for slice_, name in pairs.items())
 
     def _declare(self, shard: Shard) -> None:
-        """The slice, its gradient, and the gradients under the names of the trainers that send
-        them.
-        """
+        """The slice, its gradient, and the gradients named for each trainer."""
         plan, home = self.plan, self.home
         update = self.survey.by_param[shard.param]
         declare(home, update.param, shard.name, shape=shard.shape, persistable=True)
@@ -217,7 +220,7 @@ class _Server:
             self._append(block, op, shard, update)
 
     def _append(self, block: Block, op: Operator, shard: Shard, update: Update) -> None:
-        """One operator of an update, with its variables cut to the slice."""
+        """Append an operator of an update, with its variables sliced."""
         plan = self.plan
         names = {update.param.name: shard.name, update.grad.name: shard.merged}
         for name in (*op.input_arg_names, *op.output_arg_names):
@@ -232,11 +235,11 @@ class _Server:
         block.append(cut)
 
     def _renamed(self, name: str, shard: Shard) -> bool:
-        """Whether the trainer's program calls this gradient by its own number."""
+        """Whether the trainer's program gives this gradient a trainer suffix."""
         return name == shard.grad and shard.parts == 1
 
     def _carry(self, name: str, shard: Shard, update: Update) -> str:
-        """Declare a variable of an update; what has the parameter's shape takes the slice's."""
+        """Declare a variable of an update; those with the parameter's shape get the slice's."""
         var: Variable = self.source.var(name)
         own = name in update.own
         new = self.names[shard.name, name] if own else name

@@ -1,9 +1,9 @@
-"""Startup programs: a trainer initialises and then takes what the servers have; a server
-initialises its slices.
+"""Startup programs: a trainer initialises its variables and then receives the servers' values; a
+server initialises its slices.
 
-A slice gets the values that the whole variable would have had there. Its initialiser says so:
-`bireme.shape` is the shape of the whole, `bireme.begin` the row at which the slice begins,
-`bireme.origin` the variable's name.
+A slice gets the values that the whole variable would have there. Its initialiser has the attributes
+`bireme.shape` (shape of the whole), `bireme.begin` (first row of the slice) and `bireme.origin`
+(the variable's name).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from bireme.errors import UnsupportedError
 from bireme.ir import Block, Operator, OpRole, Program
+from bireme.ir.names import COUNTER, control_names
 
-from .build import declare, declare_control, make
-from .delay import take_snapshots
-from .names import COUNTER, control_names
+from .analysis import Survey
+from .dc_asgd import take_snapshots
+from .distributed_tables import home_of, table_rows
+from .lr_schedule import start_counters
+from .op_builder import declare, declare_control, make
 from .plan import Plan
-from .schedule import start_counters
-from .survey import Survey
-from .tables import home_of, table_rows
 from .to_server import shards_in_order, state_names
 from .to_trainer import concat, declare_slices, mark
 
@@ -48,7 +48,7 @@ def to_startup(survey: Survey, plan: Plan) -> Program:
 
 
 def begin(survey: Survey, plan: Plan) -> Program:
-    """A copy of the user's startup program, with step counters where trainers count."""
+    """A copy of the user's startup program, with step counters if trainers count."""
     startup = survey.startup.clone()
     mark(startup, plan)
     if survey.counter and not plan.modes.sync:
@@ -57,7 +57,7 @@ def begin(survey: Survey, plan: Plan) -> Program:
 
 
 def receive(block: Block, plan: Plan) -> list[Operator]:
-    """Operators that take every parameter from the servers that own it."""
+    """Operators that receive every parameter from its servers."""
     trainer = {"trainer_id": plan.cluster.trainer_id}
     ops = []
     local = [p for p in plan.placements if not p.remote]
@@ -79,7 +79,7 @@ def to_server_startup(survey: Survey, plan: Plan, endpoint: str, server: Program
 
 
 class _ServerStartup:
-    """One server's startup program in the making: operators by their place in the user's order."""
+    """Builds one server's startup program: operators by position in the user's program."""
 
     def __init__(self, survey: Survey, plan: Plan, endpoint: str, server: Program) -> None:
         self.survey, self.plan, self.endpoint = survey, plan, endpoint
@@ -112,9 +112,7 @@ class _ServerStartup:
         return self.program
 
     def _slices(self) -> dict[str, tuple[str, "_Part", Sequence[int]]]:
-        """The server's variables that are parts of others: their origin, which part, and the
-        whole's shape.
-        """
+        """The server's variables that are parts of others: origin, part, and shape of the whole."""
         survey = self.survey
         found: dict[str, tuple[str, _Part, Sequence[int]]] = {}
         shards = shards_in_order(survey, self.plan, self.endpoint)
@@ -140,7 +138,7 @@ class _ServerStartup:
         return found
 
     def _cut(self, name: str, origin: str, part: "_Part", whole: Sequence[int]) -> None:
-        """Initialise part of a variable as the whole would have been there."""
+        """Initialise part of a variable with the values of the whole."""
         positions = self.survey.initialisers.get(origin, ())
         if part.shape is None:
             self._copy(positions, {origin: name})
@@ -160,7 +158,7 @@ class _ServerStartup:
             self.found.append((positions[-1], _slice(full, name, part)))
 
     def _copy(self, positions: Sequence[int], names: dict[str, str]) -> None:
-        """Copy initialisers, and whatever computes their inputs."""
+        """Copy initialisers and the operators that compute their inputs."""
         for position in positions:
             op = self.source.ops[position]
             for need in op.input_arg_names:
@@ -177,7 +175,7 @@ class _ServerStartup:
 
 
 class _Part(NamedTuple):
-    """The shape of a part (None: the whole), and where it lies, in the words of an initialiser."""
+    """The shape of a part (None: the whole) and its position, as attributes of an initialiser."""
 
     shape: tuple[int, ...] | None
     where: Mapping[str, int]
@@ -204,7 +202,7 @@ def _plain(value: object) -> object:
 
 
 def _cut_values(op: Operator, part: _Part, whole: Sequence[int]) -> dict[str, object]:
-    """The values of the rows of a part: consecutive ones of a slice, every n-th of a table."""
+    """Values of the rows of a part: consecutive for a slice, every n-th for a table."""
     width, rows = prod(whole[1:]), (part.shape or (0,))[0]
     first, step = part.where["bireme.begin"], part.where.get("bireme.stride", 1)
     cut: dict[str, object] = {}

@@ -1,5 +1,5 @@
-"""The trainer's main program: updates go, gradients are sent to their owners, parameters come
-back.
+"""The trainer's main program: updates are removed, gradients sent to their owners, parameters
+received.
 """
 
 from collections import defaultdict
@@ -7,20 +7,18 @@ from collections.abc import Iterable
 
 from bireme.errors import ProgramError
 from bireme.ir import Block, Operator, OpRole, Program, Variable, VarType
+from bireme.ir.names import COUNTER, control_names, of_trainer
 
-from .build import declare, declare_control, make
-from .lookups import replace_lookups
-from .names import COUNTER, control_names, of_trainer
+from .analysis import Survey
+from .distributed_tables import fetch_from_tables, push_to_table
+from .lr_schedule import declare_counters
+from .op_builder import declare, declare_control, make
 from .plan import Placement, Plan
-from .schedule import declare_counters
-from .survey import Survey
-from .tables import fetch_from_tables, push_to_table
+from .remote_lookup import replace_lookups
 
 
 class Trainer:
-    """The program in the making: operators by where they go, and the names handed from one step
-    to the next.
-    """
+    """Builds the program: operators by position, and names passed between steps."""
 
     def __init__(self, survey: Survey, plan: Plan) -> None:
         self.survey, self.plan = survey, plan
@@ -39,7 +37,8 @@ class Trainer:
         return declare_control(self.block, next(self.controls))
 
     def put_after(self, name: str, ops: Iterable[Operator]) -> None:
-        """Put operators right after the last one that writes `name`, before what others put there.
+        """Insert operators right after the last one that writes `name`, before those inserted
+        earlier.
 
         Raises:
             ProgramError: nothing writes it.
@@ -55,7 +54,7 @@ class Trainer:
 
 
 def to_trainer(survey: Survey, plan: Plan) -> Program:
-    """The program that every trainer runs; `survey` and `plan` stay as they are."""
+    """The program of every trainer; `survey` and `plan` are not modified."""
     trainer = Trainer(survey, plan)
     mark(trainer.program, plan)
     _declare(trainer)
@@ -73,7 +72,7 @@ def to_trainer(survey: Survey, plan: Plan) -> Program:
 
 
 def mark(program: Program, plan: Plan) -> None:
-    """The marks that savers, executors and compiled programs look at."""
+    """Set the marks that savers, executors and compiled programs read."""
     cluster = plan.cluster
     program._is_distributed = True
     program._endpoints = list(cluster.endpoints)
@@ -84,14 +83,14 @@ def mark(program: Program, plan: Plan) -> None:
 
 
 def declare_slices(block: Block, placement: Placement) -> None:
-    """Declare the slices of a parameter where it has any."""
+    """Declare the slices of a parameter, if any."""
     if placement.sliced:
         for shard in placement.shards:
             declare(block, block.var(placement.param), shard.name, shape=shard.shape)
 
 
 def _declare(trainer: Trainer) -> None:
-    """Slices of parameters and gradients; an unsliced gradient takes its trainer's name."""
+    """Slices of parameters and gradients; an unsliced gradient gets its trainer suffix."""
     block, plan = trainer.block, trainer.plan
     for placement in plan.placements:
         declare_slices(block, placement)
@@ -138,7 +137,7 @@ def _split(block: Block, placement: Placement, grad: str, names: list[str]) -> O
 
 
 def _count_steps(trainer: Trainer) -> None:
-    """Without a barrier the servers learn from each trainer that a step has passed."""
+    """Without barriers, trainers tell the servers that a step has passed."""
     plan = trainer.plan
     if plan.modes.sync or not trainer.survey.counter:
         return
@@ -198,13 +197,13 @@ def _recv(plan: Plan, placement: Placement, names: list[str], after: str) -> Ope
 
 
 def concat(placement: Placement, role: int) -> Operator:
-    """The whole parameter from its slices."""
+    """Concatenate a parameter from its slices."""
     names = [shard.name for shard in placement.shards]
     return make("concat", {"X": names}, {"Out": [placement.param]}, {"axis": 0}, role=role)
 
 
 def _assemble(trainer: Trainer) -> None:
-    """Put the operators together: in one pass, whatever their number."""
+    """Assemble all operators in one pass."""
     survey, plan, block = trainer.survey, trainer.plan, trainer.block
     renamed = {p.grad: plan.whole_grad(p) for p in plan.placements if p.grad != plan.whole_grad(p)}
     replaced = replace_lookups(survey, plan, trainer.program)
@@ -222,8 +221,8 @@ def _assemble(trainer: Trainer) -> None:
 
 
 def _kept(op: Operator, clip: bool, renamed: dict[str, str]) -> Operator:
-    """An operator that stays; a clip belongs to backward now, since it runs before the gradient
-    is sent.
+    """An operator that stays; gradient clipping becomes part of backward, as it runs before
+    sending.
     """
     if not renamed.keys().isdisjoint((*op.input_arg_names, *op.output_arg_names, *op.role_var)):
         op = op.renamed(renamed)

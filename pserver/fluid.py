@@ -1,0 +1,181 @@
+"""Fluid's own `sendrecv.SendRecvService`, a second shell over the same core: real Fluid trainers
+can use this server.
+
+Its messages carry no call numbers. What tells one trainer from another is, in this order, the
+suffix `.trainer_<i>` of a gradient, the trainer id of a get or a completion, and the connection
+on which those came before. A push that is repeated overwrites itself within its round; a barrier
+that is repeated at once counts once; outside sync a repeated push cannot be recognised.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from bireme.arrays.namespaces import Array
+from bireme.errors import ProtocolError, UnknownName
+from bireme.ir.names import trainer_of
+from bireme.net.error_replies import raised
+from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
+from bireme.net.grpc_server import Method
+
+from . import events as e
+from .server import Server, refused
+from .updates import Updates
+
+__all__ = ["FluidService"]
+
+PREFIX = "/sendrecv.SendRecvService/"
+BATCH, FETCH, COMPLETE = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
+AT_ONCE = "@WITHOUT_BARRIER@RECV"
+INCARNATION = 1  # Fluid's trainers have no lives to tell apart
+
+
+class FluidService:
+    """Messages in, messages out; all state of training is the core's."""
+
+    def __init__(self, server: Server, updates: Updates, trainers: int) -> None:
+        self._server = server
+        self._updates = updates
+        self._count = trainers
+        self._connections: dict[str, int] = {}  # connection -> trainer
+        self._greeted: set[int] = set()
+        self._sequences = {trainer: itertools.count(1) for trainer in range(trainers)}
+        self._steps = dict.fromkeys(range(trainers), 0)
+        self._barred: set[int] = set()  # trainers whose last word was a barrier
+
+    def methods(self) -> dict[str, Method]:
+        """Path -> method."""
+        return {
+            PREFIX + "SendVariable": self.send,
+            PREFIX + "GetVariable": self.get,
+            PREFIX + "GetVariableNoBarrier": self.get,
+            PREFIX + "PrefetchVariable": self.prefetch,
+            PREFIX + "DistributeNotify": self.send,
+        }
+
+    # -- methods ---------------------------------------------------------------------------
+    async def send(self, request: bytes, peer: str) -> bytes:
+        """A gradient, the end of a round, the end of a trainer, or an increment of the counter."""
+        said = decode_variable(request)
+        if said.name == BATCH:
+            await self._barrier(await self._known(peer))
+        elif said.name == COMPLETE:
+            trainer = self._connections.get(peer, said.trainer)
+            await self._greet(peer, trainer)
+            await self._ask(lambda ticket: e.Complete(ticket, trainer, INCARNATION))
+        else:
+            await self._push(peer, said)
+        return b""
+
+    async def get(self, request: bytes, peer: str) -> bytes:
+        """A variable, at once or when the trainer's round is over; or the end of its gets."""
+        said = decode_variable(request)
+        if said.name == FETCH:
+            if peer in self._connections:  # at the start nobody knows yet who it is
+                await self._pull(self._connections[peer], (), True)
+            return b""
+        name, gated = said.name.removesuffix(AT_ONCE), not said.name.endswith(AT_ONCE)
+        trainer = await self._greet(peer, said.trainer)
+        try:
+            return await self._pull(trainer, (name,), gated, said.out_name)
+        except UnknownName:
+            return b""  # what Fluid's own server says
+
+    async def prefetch(self, request: bytes, peer: str) -> bytes:
+        """Rows of a table."""
+        said = decode_variable(request)
+        if said.value is None:
+            raise ProtocolError("a look-up without ids")
+        ids, table = np.asarray(said.value), said.table or said.name
+        trainer = self._connections.get(peer)
+        if trainer is None:  # before its first named message a trainer has no round to wait for
+            rows = await self._server.read(False, self._updates.rows, table, ids)
+        else:
+            rows = await self._rows(trainer, table, ids)
+        return encode_variable(Variable(name=said.out_name, value=rows))
+
+    # -- events ----------------------------------------------------------------------------
+    async def _push(self, peer: str, said: Variable) -> None:
+        named = trainer_of(said.name)
+        trainer = said.trainer if named is None else named
+        fault = self._updates.checks.fault(trainer, {said.name: said.value})
+        await self._greet(peer, trainer)
+        self._server.metrics.received += said.size
+        self._barred.discard(trainer)
+
+        def event(ticket: int) -> e.Event:
+            self._updates.keep(ticket, {said.name: said.value})
+            call, step = self._call(trainer), self._steps[trainer]
+            return e.Push(ticket, call, step, (said.name,), said.size, fault)
+
+        await self._ask(event)
+
+    async def _barrier(self, trainer: int) -> None:
+        if trainer in self._barred:
+            return
+        self._barred.add(trainer)
+        self._steps[trainer] += 1
+        await self._ask(lambda t: e.Barrier(t, self._call(trainer), self._steps[trainer]))
+
+    async def _pull(
+        self, trainer: int, names: tuple[str, ...], gated: bool, out_name: str = ""
+    ) -> bytes:
+        def read(send: e.Send) -> Any:
+            return self._server.read(send.inline, self._written, send.names, out_name)
+
+        def event(ticket: int) -> e.Event:
+            return e.Pull(ticket, self._call(trainer), names, gated, self._updates.size(names))
+
+        reading = await self._ask(event, read)
+        self._barred.discard(trainer)
+        message: bytes = await reading
+        self._server.metrics.sent += len(message)
+        return message
+
+    def _written(self, names: tuple[str, ...], out_name: str) -> bytes:
+        if not names:
+            return b""
+        return encode_variable(Variable(name=out_name, value=self._updates.value(names[0])))
+
+    async def _rows(self, trainer: int, table: str, ids: Array) -> Array:
+        def read(send: e.Send) -> Any:
+            return self._server.read(send.inline, self._updates.rows, table, ids)
+
+        def event(ticket: int) -> e.Event:
+            return e.Prefetch(
+                ticket, self._call(trainer), (table,), self._updates.cost({table: ids})
+            )
+
+        return await (await self._ask(event, read))
+
+    async def _ask(self, event: Any, reader: Any = None) -> Any:
+        answer = await self._server.ask(event, reader)
+        if isinstance(answer, e.Failure):
+            raise raised(refused(answer))
+        return answer
+
+    def _call(self, trainer: int) -> e.Call:
+        return e.Call(trainer, INCARNATION, next(self._sequences[trainer]))
+
+    # -- who speaks ------------------------------------------------------------------------
+    async def _greet(self, peer: str, trainer: int) -> int:
+        """Connect a connection with a trainer, and the trainer with the core."""
+        self._connections[peer] = trainer
+        if trainer not in self._greeted:
+            answer = await self._server.ask(
+                lambda ticket: e.Hello(ticket, trainer, INCARNATION, beats=False)
+            )
+            if isinstance(answer, e.Failure):
+                raise raised(refused(answer))
+            self._greeted.add(trainer)
+        return trainer
+
+    async def _known(self, peer: str) -> int:
+        """The trainer of a connection; on a server that owns nothing, any that is still free."""
+        if peer not in self._connections:
+            free = set(range(self._count)) - set(self._connections.values())
+            if not free:
+                raise ProtocolError(f"more connections than the {self._count} trainers expected")
+            await self._greet(peer, min(free))
+        return self._connections[peer]

@@ -1,0 +1,83 @@
+"""The trainers of a job as one server sees them, and its refusals in words."""
+
+from dataclasses import dataclass
+
+from bireme.net.membership import Member, Membership, Refusal
+
+from . import refusals
+from .counted_calls import MAX_EARLY
+from .events import Failure
+
+__all__ = ["Limits", "Member", "Trainers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds: silence of a trainer that beats, of one that does not, until the first hello, of
+    one waiting call.
+    """
+
+    silence: float = 8.0
+    quiet: float = 900.0
+    join: float = 300.0
+    patience: float = 170.0
+    farewell: float = 2.0  # how long a failed server stays to tell the others
+    grace: float = 0.5  # from the end of a trainer's connections to its next sign of life
+    early: int = MAX_EARLY  # not seconds: calls of one trainer that may wait for an earlier one
+
+
+class Trainers(Membership[Failure]):
+    """Trainers 0 to `count` - 1, each expected once."""
+
+    def __init__(self, count: int, limits: Limits) -> None:
+        super().__init__(count, pause=limits.silence / 2)
+        self._limits = limits
+        self._resets: dict[int, float] = {}  # trainers without a connection, and for how long
+
+    def hello(self, trainer: int, incarnation: int, beats: bool) -> Failure | None:
+        """Take in a newcomer; a refusal if there is no place for it."""
+        member = self.get(trainer)
+        if member is not None and member.life == incarnation:
+            self._resets.pop(trainer, None)
+        limit = self._limits.silence if beats else self._limits.quiet
+        match self.join(trainer, incarnation, limit):
+            case Refusal.OUT_OF_RANGE:
+                return refusals.out_of_range(trainer, self.count)
+            case Refusal.LEFT:
+                return refusals.finished(trainer)
+            case Refusal.TAKEN:
+                return refusals.taken(trainer)
+        return None
+
+    def reset(self, trainer: int, incarnation: int) -> None:
+        """A trainer's last connection has ended: it must reconnect, or give a sign of life."""
+        member = self.get(trainer)
+        if member is not None and member.life == incarnation:
+            self._resets[trainer] = 0.0
+
+    def sign(self, trainer: int, incarnation: int, step: int | None = None) -> Failure | None:
+        """Note a sign of life; a refusal if it comes from a stranger."""
+        if not self.hear(trainer, incarnation, step):
+            return refusals.stranger(trainer)
+        self._resets.pop(trainer, None)
+        return None
+
+    def tick(self, now: float) -> None:
+        """Let time go on. A late tick counts for half of the grace at most: what has arrived in
+        the meantime is heard first.
+        """
+        gap = min(now - self.now, self._limits.grace / 2)
+        self._resets = {trainer: since + gap for trainer, since in self._resets.items()}
+        super().tick(now)
+
+    def overdue(self) -> Failure | None:
+        """A failure if somebody has been missing for too long."""
+        for member in self.active:
+            if (since := self._resets.get(member.number, 0.0)) >= self._limits.grace:
+                return refusals.cut_off(member.number, since, member.step)
+        if found := self.silent():
+            member, since = found
+            return refusals.silent(member.number, since, member.step)
+        if self.missing and self.waited > self._limits.join:
+            return refusals.absent(self.missing, self.waited)
+        return None

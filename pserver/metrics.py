@@ -1,0 +1,137 @@
+"""What a server counts: calls, waits, how far behind gradients are, who was heard when.
+
+The core raises the numbers that follow from its rules, the shell those of bytes and time. Plain
+numbers: no clock, no socket, no array.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from bireme.monitoring.counters import STEPS, Histogram, Sample
+
+from .membership import Member
+
+__all__ = ["Metrics", "MetricsView"]
+
+
+class Metrics:
+    """The counters of one server."""
+
+    def __init__(self, rounds: bool) -> None:
+        self.repeats = 0
+        self.sent = 0
+        self.received = 0
+        self.waits = Histogram()
+        self.applied: dict[int, int] = {}  # trainer -> gradients
+        self.staleness: dict[int, Histogram] = {}
+        self._rounds = rounds
+        self._begun = 0  # steps that trainers have begun to push
+        self._step: dict[int, int] = {}
+        self._pulled: dict[int, int] = {}
+
+    def pushed(self, trainer: int, step: int, gradients: int) -> None:
+        """A push takes effect; the first of a step shows how stale the step is."""
+        self.applied[trainer] = self.applied.get(trainer, 0) + gradients
+        if self._step.get(trainer, -1) >= step:
+            return
+        self._step[trainer] = step
+        known = self.staleness.get(trainer)
+        if known is None:
+            known = self.staleness[trainer] = Histogram(STEPS)
+        behind = 0 if self._rounds else self._begun - self._pulled.get(trainer, 0)
+        known.observe(behind)
+        self._begun += 1
+
+    def pulled(self, trainer: int) -> None:
+        """A trainer reads: it knows every step so far."""
+        self._pulled[trainer] = self._begun
+
+
+class Watched(Protocol):
+    """The server whose metrics are shown."""
+
+    metrics: Metrics
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def waited(self) -> float: ...
+    @property
+    def missing(self) -> list[int]: ...
+    @property
+    def members(self) -> list[Member]: ...
+    @property
+    def now(self) -> float: ...
+
+
+class MetricsView:
+    """A server's metrics as the admin port shows them."""
+
+    def __init__(
+        self,
+        core: Watched,
+        endpoint: str,
+        mode: str,
+        clock: Callable[[], float],
+        beside: Callable[[], Iterable[Sample]] = tuple,
+    ) -> None:
+        self._core = core
+        self._beside = beside  # what the shell and the tables know
+        self._endpoint = endpoint
+        self._mode = mode
+        self._clock = clock  # seconds since 1970, for the times of heartbeats
+
+    def totals(self) -> dict[str, float]:
+        metrics = self._core.metrics
+        return {
+            "steps": self._core.version,
+            "sent": metrics.sent,
+            "received": metrics.received,
+            "waits": metrics.waits.count,
+            "waited": metrics.waits.total,
+        }
+
+    def samples(self) -> Iterable[Sample]:
+        core, metrics = self._core, self._core.metrics
+        yield Sample("bireme_steps_total", core.version, {"role": "server", "trainer": ""})
+        yield _bytes("push", "received", metrics.received)
+        yield _bytes("pull", "sent", metrics.sent)
+        yield Sample("bireme_rpc_deduplicated_total", metrics.repeats, {"method": "exchange"})
+        yield Sample("bireme_barrier_wait_seconds", metrics.waits, {"barrier": "round"})
+        yield Sample("bireme_barrier_waiting", core.waiting, {"barrier": "round"})
+        yield from self._beside()
+        for trainer, found in list(metrics.staleness.items()):
+            yield Sample("bireme_gradient_staleness_steps", found, {"trainer": trainer})
+        for trainer, count in list(metrics.applied.items()):
+            yield Sample("bireme_gradients_applied_total", count, {"trainer": trainer})
+        for member in core.members:
+            peer = {"peer": f"trainer {member.number}"}
+            heard = self._clock() - (core.now - member.heard)
+            yield Sample("bireme_peer_up", int(not member.left), peer)
+            yield Sample("bireme_peer_last_heartbeat_timestamp_seconds", heard, peer)
+
+    def status(self) -> dict[str, Any]:
+        core, metrics = self._core, self._core.metrics
+        return {
+            "endpoint": self._endpoint,
+            "mode": self._mode,
+            "step": core.version,
+            "waiting": core.waiting,
+            "waiting_seconds": round(core.waited, 2),
+            "missing": core.missing,
+            "staleness": {trainer: h.mean for trainer, h in list(metrics.staleness.items())},
+            "trainers": {
+                member.number: {
+                    "step": member.step,
+                    "done": member.left,
+                    "silent_seconds": round(core.now - member.heard, 2),
+                }
+                for member in core.members
+            },
+        }
+
+
+def _bytes(method: str, direction: str, count: int) -> Sample:
+    return Sample("bireme_rpc_bytes_total", count, {"method": method, "direction": direction})

@@ -1,0 +1,115 @@
+"""Whether a pushed payload is what the server's program expects. Looks at values, changes none."""
+
+from collections.abc import Mapping
+from weakref import WeakSet
+
+import numpy as np
+
+from bireme import flags
+from bireme.arrays.namespaces import Array
+from bireme.arrays.values import LoDTensor, SelectedRows
+from bireme.errors import ProtocolError
+from bireme.ir import Program, VarType
+from bireme.net import messages as m
+from bireme.net.layouts import Layout, Value
+
+from .server_spec import Settings
+from .tables import ServedTable, Tables
+
+__all__ = ["PayloadChecks"]
+
+
+class PayloadChecks:
+    """The checks of one server's program. A layout of dense gradients is looked at once."""
+
+    def __init__(self, program: Program, settings: Settings, tables: Tables) -> None:
+        self._program = program
+        self._settings = settings
+        self._tables = tables
+        self._announced: WeakSet[Layout] = WeakSet()
+        self._sound: WeakSet[Layout] = WeakSet()
+        self._table_of: dict[str, ServedTable | None] = {}
+
+    # -- before there is memory for it -----------------------------------------------------
+    def announce(self, message: m.Message, layout: Layout) -> None:
+        """Look at the shapes and dtypes that a frame announces.
+
+        Raises:
+            ProtocolError: a gradient does not look as this server's program says.
+        """
+        if isinstance(message, m.Push) and layout not in self._announced:
+            for tensor in layout.tensors:
+                self._check_shape(tensor)
+            if layout.steady:
+                self._announced.add(layout)
+
+    def _check_shape(self, tensor: m.Tensor) -> None:
+        var = self._program.global_block().vars.get(self._settings.bound(tensor.name))
+        if var is None or not var.shape:
+            return  # the core refuses names that the server does not own
+        expected = tuple(var.shape[1:]) if tensor.rows >= 0 else tuple(var.shape)
+        found = tensor.shape[1:] if tensor.rows >= 0 else tensor.shape
+        if found != expected or tensor.dtype != var.numpy_dtype:
+            raise ProtocolError(
+                f"'{tensor.name}' arrives as {tensor.dtype}{list(tensor.shape)}, "
+                f"but this server's program says {var.numpy_dtype}{list(var.shape)}",
+                hint="all processes must run the same script",
+            )
+
+    # -- once it has arrived ---------------------------------------------------------------
+    def fault(self, trainer: int, values: Mapping[str, Value], layout: Layout | None = None) -> str:
+        """What is wrong with a trainer's push, as a sentence; empty if nothing is."""
+        finite = bool(flags.get("rpc_check_nan_inf"))
+        if layout is not None and layout in self._sound and not finite:
+            return ""
+        for name, value in values.items():
+            if found := self._fault(name, value) or (finite and _not_finite(name, value)):
+                return f"trainer {trainer} sent {found}"
+        if layout is not None and layout.steady:
+            self._sound.add(layout)
+        return ""
+
+    def _fault(self, name: str, value: Value) -> str:
+        var = self._program.global_block().vars.get(self._settings.bound(name))
+        if var is None:
+            return ""
+        if not isinstance(value, SelectedRows):
+            takes_rows = var.type == VarType.SELECTED_ROWS
+            return f"a dense gradient for '{name}', which takes rows" if takes_rows else ""
+        if var.type != VarType.SELECTED_ROWS:
+            return f"rows for '{name}', which is dense"
+        return self._bad_row(name, np.asarray(value.rows), var.shape[0])
+
+    def _bad_row(self, name: str, ids: Array, height: int) -> str:
+        if not ids.size:
+            return ""
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0:
+            return f"row {low} of '{name}': row ids begin at 0"
+        if 0 <= height <= high:
+            return f"row {high} of '{name}', which has {height} rows"
+        table = self._table(self._settings.bound(name))
+        if table is not None and not bool((mine := table.owns(ids)).all()):
+            return f"row {ids[~mine][0]} of '{name}', which lives at another server"
+        return ""
+
+    def _table(self, gradient: str) -> ServedTable | None:
+        """The table that a gradient updates."""
+        if gradient not in self._table_of:
+            block = self._settings.gradients.get(gradient, -1)
+            ops = self._program.block(block).ops if block >= 0 else []
+            names = [name for op in ops if "Param" in op.input_names for name in op.input("Param")]
+            known = [table for table in self._tables if table.name in names]
+            self._table_of[gradient] = known[0] if known else None
+        return self._table_of[gradient]
+
+
+def _not_finite(name: str, value: Value) -> str:
+    if isinstance(value, SelectedRows):
+        array = np.asarray(value.value)
+    else:
+        array = np.asarray(value.array if isinstance(value, LoDTensor) else value)
+    if not array.size or array.dtype.kind != "f":
+        return ""
+    sound = np.isfinite(array.min()) and np.isfinite(array.max())  # both pass NaN on
+    return "" if sound else f"'{name}' with values that are not finite"

@@ -1,0 +1,43 @@
+"""The names of pushed gradients: as the server's program calls them, and whose they are."""
+
+from bireme.ir.names import trainer_of
+
+from . import refusals
+from .events import Failure, Push
+from .server_spec import Settings
+
+__all__ = ["PushNames"]
+
+_CACHED = 1024  # payloads whose names are cached
+
+
+class PushNames:
+    """The names that one server accepts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._accepted: dict[tuple[int, tuple[str, ...]], tuple[str, ...]] = {}
+
+    def of(self, push: Push) -> tuple[str, ...] | Failure:
+        """The names that the program gives to a push; a refusal if it is not for this server, or
+        not its sender's to make.
+        """
+        if push.fault:
+            return refusals.wrong_data(push.fault)
+        trainer = push.call.trainer
+        names = self._accepted.get((trainer, push.names))
+        return names if names is not None else self._accept(trainer, push.names)
+
+    def _accept(self, trainer: int, pushed: tuple[str, ...]) -> tuple[str, ...] | Failure:
+        settings = self._settings
+        names = tuple(settings.bound(name) for name in pushed)
+        if unknown := settings.unknown(names):
+            return refusals.not_owned(settings.endpoint, unknown[0], settings.gradients)
+        for name in names:
+            owner = trainer_of(name)
+            if owner is not None and owner != trainer:
+                return refusals.anothers(name, owner, trainer)
+        if len(self._accepted) >= _CACHED:
+            self._accepted.clear()
+        self._accepted[trainer, pushed] = names
+        return names

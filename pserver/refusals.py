@@ -1,0 +1,175 @@
+"""The sentences of a server that says no: what happened, at which server and step, what to do."""
+
+from collections.abc import Iterable
+
+from .events import Abort, Call, Failure
+
+__all__ = [
+    "absent",
+    "anothers",
+    "broken",
+    "cut_off",
+    "finished",
+    "gave_up",
+    "needs_barrier",
+    "not_owned",
+    "out_of_range",
+    "reported",
+    "silent",
+    "slow",
+    "stranger",
+    "taken",
+    "takes_no_barrier",
+    "too_early",
+    "trainers_named",
+    "wrong_data",
+]
+
+_MODES = "config.sync_mode and transpile(sync_mode=) must agree in every process"
+
+
+def trainers_named(numbers: Iterable[int]) -> str:
+    """Trainers as a phrase.
+
+    >>> trainers_named([1]), trainers_named([0, 2])
+    ('trainer 1', 'trainers 0, 2')
+    """
+    listed = list(numbers)
+    return f"trainer{'s' if len(listed) != 1 else ''} {', '.join(map(str, listed))}"
+
+
+# -- who takes part ----------------------------------------------------------------------------
+def out_of_range(trainer: int, count: int) -> Failure:
+    return Failure(
+        "ConfigError",
+        f"trainer id {trainer} is out of range: this server expects 0 to {count - 1}",
+        hint="check PADDLE_TRAINER_ID and PADDLE_TRAINERS_NUM in every process",
+    )
+
+
+def taken(trainer: int) -> Failure:
+    return Failure(
+        "ConfigError",
+        f"trainer id {trainer} is already taken by another process of this job",
+        hint="give every trainer its own PADDLE_TRAINER_ID; to restart one, restart the cluster",
+    )
+
+
+def finished(trainer: int) -> Failure:
+    return Failure(
+        "ConfigError",
+        f"trainer {trainer} has already completed this job",
+        hint="exe.close() ends a trainer's part; run everything before it",
+    )
+
+
+def stranger(trainer: int) -> Failure:
+    return Failure("ProtocolError", f"trainer {trainer} has not introduced itself to this server")
+
+
+# -- who is missing ----------------------------------------------------------------------------
+def silent(trainer: int, since: float, step: int) -> Failure:
+    place = f"at step {step}" if step >= 0 else "before its first step"
+    return Failure(
+        "PeerLost",
+        f"trainer {trainer} is lost: last heard {since:.1f} s ago, {place}",
+        peer=f"trainer {trainer}",
+        step=step,
+        hint="see that trainer's log; the time is FLAGS_heartbeat_seconds",
+    )
+
+
+def cut_off(trainer: int, since: float, step: int) -> Failure:
+    place = f"at step {step}" if step >= 0 else "before its first step"
+    return Failure(
+        "PeerLost",
+        f"trainer {trainer} is lost: its connection ended {since:.1f} s ago, {place}",
+        peer=f"trainer {trainer}",
+        step=step,
+        hint="see that trainer's log: its process has ended, or was killed",
+    )
+
+
+def absent(trainers: list[int], waited: float) -> Failure:
+    return Failure(
+        "PeerLost",
+        f"{trainers_named(trainers)} never connected within {waited:.0f} s",
+        peer=trainers_named(trainers),
+        hint="start every trainer (PADDLE_TRAINERS_NUM of them); the time is FLAGS_join_seconds",
+    )
+
+
+def slow(trainers: list[int], round_: int, waited: float) -> Failure:
+    names = trainers_named(trainers)
+    return Failure(
+        "DeadlineExceeded",
+        f"{names} did not reach the barrier of round {round_} within {waited:.0f} s, though alive",
+        names,
+        round_,
+        "is it much slower than the others? the time is FLAGS_rpc_deadline (milliseconds)",
+    )
+
+
+def gave_up(peer: str, cause: str, step: int) -> Failure:
+    return Failure("Aborted", f"{peer} gave up: {cause}", peer, step)
+
+
+def reported(abort: Abort, reporter: str) -> Failure:
+    kind = "PeerLost" if abort.kind == "PeerLost" else "Aborted"
+    return Failure(kind, f"{abort.cause} (reported by {reporter})", abort.peer, abort.step)
+
+
+def broken(server: str, update: int, cause: str) -> Failure:
+    return Failure(
+        "Aborted", f"{server} could not compute update {update}: {cause}", server, update
+    )
+
+
+# -- what may not be said ----------------------------------------------------------------------
+def not_owned(endpoint: str, name: str, owned: Iterable[str]) -> Failure:
+    return Failure(
+        "ProtocolError",
+        f"server {endpoint} owns no gradient '{name}'",
+        hint=f"it owns {', '.join(list(owned)[:6]) or 'none'}; "
+        "all processes must run the same script with the same endpoints",
+    )
+
+
+def anothers(name: str, owner: int, sender: int) -> Failure:
+    return Failure(
+        "ProtocolError",
+        f"'{name}' is trainer {owner}'s gradient, and trainer {sender} sent it",
+        hint="check PADDLE_TRAINER_ID in every process",
+    )
+
+
+def wrong_data(fault: str) -> Failure:
+    return Failure(
+        "ProtocolError",
+        fault,
+        hint="all processes must run the same script; ids of rows come from the data",
+    )
+
+
+def needs_barrier(endpoint: str, trainer: int) -> Failure:
+    return Failure(
+        "ProtocolError",
+        f"trainer {trainer} pushed gradients without a barrier, but server {endpoint} is sync",
+        hint=_MODES,
+    )
+
+
+def takes_no_barrier(endpoint: str, mode: str) -> Failure:
+    return Failure(
+        "ProtocolError",
+        f"a trainer sent a barrier, but server {endpoint} runs in {mode} mode",
+        hint=_MODES,
+    )
+
+
+def too_early(call: Call, missing: int) -> Failure:
+    return Failure(
+        "ProtocolError",
+        f"call {call.sequence} of trainer {call.trainer} came while call {missing} was missing",
+        hint="a call may come before earlier ones, but not so far before them",
+    )

@@ -1,0 +1,177 @@
+"""When updates run: gathered into rounds (sync), or on arrival (all other modes). Pure bookkeeping.
+
+Both flows answer the same questions: which update answers a push, may this trainer pull yet, what
+is due now.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from bireme.ir.names import is_counter
+
+from .events import Apply
+from .footprint import touched
+from .server_spec import Settings
+
+__all__ = ["Arrival", "Pushed", "Rounds", "UpdatePolicy"]
+
+
+class Pushed(NamedTuple):
+    """A payload: its ticket, its names bound in the program, its bytes."""
+
+    ticket: int
+    names: tuple[str, ...]
+    size: int = 0
+
+
+class UpdatePolicy(Protocol):
+    """What the core asks; `version` counts finished updates."""
+
+    version: int
+
+    def push(self, trainer: int, pushed: Pushed) -> int | None:
+        """Take a push; the number of the update that answers it, None if it is answered at once."""
+
+    def barrier(self, trainer: int) -> None:
+        """The trainer's round is complete."""
+
+    def half_pushed(self, trainer: int) -> bool:
+        """Whether the trainer has pushed without a barrier behind it."""
+
+    def waits(self, trainer: int) -> bool:
+        """Whether the trainer's pulls must wait."""
+
+    def missing(self) -> list[int]:
+        """Whom the open round waits for."""
+
+    def leave(self, trainer: int) -> list[int]:
+        """Forget what the trainer has not completed; the payloads that nobody needs."""
+
+    def due(self) -> Apply | None:
+        """The next update that may run, once."""
+
+    def applied(self, number: int) -> None:
+        """That update has run."""
+
+
+class Rounds:
+    """A round runs when every trainer that still takes part has passed its barrier."""
+
+    def __init__(self, settings: Settings, expected: Callable[[], list[int]]) -> None:
+        self.version = 0
+        self._settings = settings
+        self._expected = expected
+        self._own = settings.owned()
+        self._open: dict[int, list[Pushed]] = {}
+        self._closed: dict[int, deque[list[Pushed]]] = {}
+        self._barriers: dict[int, int] = {}
+        self._needs = lru_cache(maxsize=64)(self._read)  # rounds repeat what they push
+        self._number = 0
+        self._running = False
+
+    def push(self, trainer: int, pushed: Pushed) -> int | None:
+        self._open.setdefault(trainer, []).append(pushed)
+        return None
+
+    def barrier(self, trainer: int) -> None:
+        self._closed.setdefault(trainer, deque()).append(self._open.pop(trainer, []))
+        self._barriers[trainer] = self._barriers.get(trainer, 0) + 1
+
+    def half_pushed(self, trainer: int) -> bool:
+        return trainer in self._open
+
+    def waits(self, trainer: int) -> bool:
+        return self._barriers.get(trainer, 0) > self.version
+
+    def missing(self) -> list[int]:
+        return [t for t in self._expected() if not self._closed.get(t)]
+
+    def leave(self, trainer: int) -> list[int]:
+        return [pushed.ticket for pushed in self._open.pop(trainer, [])]
+
+    def due(self) -> Apply | None:
+        if self._running or self.missing() or not any(self._closed.values()):
+            return None
+        self._running = True
+        self._number += 1
+        pushed = [
+            p for t in sorted(self._closed) if self._closed[t] for p in self._closed[t].popleft()
+        ]
+        return self._update(pushed)
+
+    def _update(self, pushed: list[Pushed]) -> Apply:
+        blocks, absent = self._needs(tuple(p.names for p in pushed))
+        size = touched(self._settings.touched, blocks, sum(p.size for p in pushed))
+        return Apply(self._number, blocks, tuple(p.ticket for p in pushed), absent, size=size)
+
+    def _read(self, pushes: tuple[tuple[str, ...], ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """The blocks that a round of these gradients runs, and the gradients that they lack."""
+        names = {name for push in pushes for name in push}
+        blocks = dict.fromkeys(b for b in self._settings.blocks if self._wanted(b, names))
+        gradients = self._settings.gradients.items()
+        absent = [n for n, block in gradients if n not in names and block in blocks]
+        return tuple(blocks), tuple(absent)
+
+    def _wanted(self, block: int, names: set[str]) -> bool:
+        """A block runs if one of its gradients has come, or if it waits for none."""
+        own = self._own.get(block)
+        return own is None or not own.isdisjoint(names)
+
+    def applied(self, number: int) -> None:
+        self._running = False
+        self.version += 1
+
+
+class Arrival:
+    """Every push is an update of its own, in the order of arrival."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.version = 0
+        self._settings = settings
+        self._number = 0
+        self._due: deque[Apply] = deque()
+        if self._runs_schedule_first():
+            self._queue((settings.lr_block,), (), -1, 0)
+
+    def _runs_schedule_first(self) -> bool:
+        return self._settings.lr_block >= 0 and not self._settings.owned_by(self._settings.lr_block)
+
+    def _queue(
+        self, blocks: Sequence[int], tickets: tuple[int, ...], trainer: int, payload: int
+    ) -> int:
+        self._number += 1
+        size = touched(self._settings.touched, blocks, payload)
+        self._due.append(Apply(self._number, tuple(blocks), tickets, (), trainer, size))
+        return self._number
+
+    def push(self, trainer: int, pushed: Pushed) -> int | None:
+        blocks = dict.fromkeys(self._block(name) for name in pushed.names)
+        due = [b for b in blocks if b >= 0]
+        return self._queue(due, (pushed.ticket,), trainer, pushed.size)
+
+    def _block(self, name: str) -> int:
+        counts = is_counter(name)
+        return self._settings.lr_block if counts else self._settings.gradients[name]
+
+    def barrier(self, trainer: int) -> None:
+        raise AssertionError("the core refuses barriers outside sync")
+
+    def half_pushed(self, trainer: int) -> bool:
+        return False
+
+    def waits(self, trainer: int) -> bool:
+        return False
+
+    def missing(self) -> list[int]:
+        return []
+
+    def leave(self, trainer: int) -> list[int]:
+        return []
+
+    def due(self) -> Apply | None:
+        return self._due.popleft() if self._due else None
+
+    def applied(self, number: int) -> None:
+        self.version += 1

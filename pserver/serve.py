@@ -1,0 +1,166 @@
+"""The effect of `listen_and_serv`: serve until every trainer has completed, then let the script
+go on.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+from bireme import flags
+from bireme.arrays import blas
+from bireme.arrays.malloc import keep_memory
+from bireme.ir import Operator
+from bireme.monitoring.counters import Sample, tally
+from bireme.net.error_replies import raised
+from bireme.net.grpc_server import listening, native_methods, unary_methods
+from bireme.net.socket_server import accepting
+from bireme.runtime.context import Env
+from bireme.runtime.effects import Effect, EffectContext
+
+from . import events as e
+from .core import Core
+from .fluid import FluidService
+from .membership import Limits
+from .metrics import MetricsView
+from .modes import mode_of
+from .server import Server, refused
+from .server_spec import Settings, read_settings
+from .updates import Updates
+
+__all__ = ["Serving", "host", "limits"]
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def limits() -> Limits:
+    """The times that this process's flags ask for; detection leaves room to tell the others in
+    time.
+    """
+    heartbeat = float(flags.get("heartbeat_seconds"))
+    return Limits(
+        silence=0.6 * heartbeat,
+        quiet=float(flags.get("worker_update_interval_secs")),
+        join=float(flags.get("join_seconds")),
+        patience=max(1.0, flags.get("rpc_deadline") / 1000 - 5),
+        farewell=0.2 * heartbeat,
+        early=int(flags.get("rpc_early_calls")),
+    )
+
+
+class Serving(Effect):
+    """One `listen_and_serv`: running it blocks until the job ends.
+
+    Raises (when run):
+        PeerLost, Aborted: a trainer was lost or gave up.
+        ConfigError: the endpoint cannot be taken.
+        FormatError: the checkpoint to go on from is damaged, or belongs to another model.
+    """
+
+    def __init__(self, op: Operator, context: EffectContext) -> None:
+        self._context = context
+        self._settings = read_settings(op, context.program)
+
+    @classmethod
+    def bind(cls, ops: list[Operator], context: EffectContext) -> Self:
+        (op,) = ops
+        return cls(op, context)
+
+    def run(self, env: Env) -> None:
+        program, settings = self._context.program, self._settings
+
+        def prepare(block: int) -> Callable[[], None]:
+            return self._context.executor.prepare(program, block, env.scope)
+
+        updates = Updates(program, settings, env.scope, prepare)
+        if folder := updates.keeper.resume():
+            print(f"server {settings.endpoint} goes on from {folder}", file=sys.stderr)
+        host(settings, updates, limits())
+
+
+def host(settings: Settings, updates: Updates, times: Limits) -> None:
+    """Run one server to its end in this thread; a signal ends it cleanly."""
+    keep_memory()
+    signals: list[int] = []
+    core = Core(settings, times)
+    server = Server(core, updates, tick=min(0.25, times.silence / 20))
+    view = MetricsView(
+        core,
+        settings.endpoint,
+        mode_of(settings).name,
+        time.time,
+        lambda: _gauges(server, updates),
+    )
+    tally.enter("server", settings.index)
+    tally.sources.append(view)
+    try:
+        with blas.SINGLE:  # updates run on a thread of their own, from which BLAS takes no orders
+            failure = asyncio.run(_serve(settings, server, updates, times, signals))
+    finally:
+        tally.sources.remove(view)
+        server.close()
+    if server.error is not None or failure is not None:
+        tally.note(server.error or (failure and failure.text))
+    if signals:
+        raise KeyboardInterrupt if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
+    if server.error is not None:
+        raise server.error
+    if failure is not None:
+        raise raised(refused(failure))
+
+
+def _gauges(server: Server, updates: Updates) -> Iterator[Sample]:
+    """What grows and shrinks beside the core."""
+    yield Sample("bireme_queue_depth", server.queued, {"queue": "updates"})
+    for table in updates.tables:
+        yield Sample("bireme_table_rows", len(table), {"table": table.name})
+        yield Sample("bireme_table_bytes", table.nbytes, {"table": table.name})
+
+
+async def _serve(
+    settings: Settings, server: Server, updates: Updates, times: Limits, signals: list[int]
+) -> e.Failure | None:
+    with _obeying(server, signals):
+        handlers = native_methods(server)
+        if flags.get("rpc_fluid"):
+            fluid = FluidService(server, updates, settings.trainers)
+            handlers |= unary_methods(fluid.methods())
+        async with (
+            _sockets(server, settings.endpoint) as server.carriers,
+            listening(settings.endpoint, handlers, times.silence),
+        ):
+            print(
+                f"server {settings.endpoint} serves {settings.trainers} trainer(s)",
+                file=sys.stderr,
+                flush=True,
+            )
+            return await server.run()
+
+
+def _sockets(server: Server, endpoint: str) -> contextlib.AbstractAsyncContextManager[Any]:
+    return accepting(server, endpoint, server.incarnation)
+
+
+@contextlib.contextmanager
+def _obeying(server: Server, signals: list[int]) -> Any:
+    """SIGTERM and Ctrl-C end the server through the core, so that the trainers hear of it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def obey(number: int) -> None:
+        signals.append(number)
+        server.stop(f"it was ended by {signal.Signals(number).name}")
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, obey, number)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,370 @@
+"""A server's shell: bytes become events, instructions become bytes and work. No rule of
+training lives here.
+
+The event loop is the only owner of the core. Updates and copies run on one worker thread, in the
+order of the core's instructions; what an instruction calls `inline` the loop does itself. A call
+that waits is a future in a dictionary and holds nothing else.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from bireme import errors, flags
+from bireme.net import messages as m
+from bireme.net.error_replies import refusal
+from bireme.net.frames import Buffer, Decoder, Received, decode, encode
+from bireme.net.memory import Mappings
+
+from . import events as e
+from .connections import Connections, Opened
+from .core import Core
+from .saver import Saver, folder_fault
+from .shared_replies import SharedReplies
+from .updates import Updates
+
+__all__ = ["Server", "refused"]
+
+CLOCK = 0.01  # seconds: timers may be so much early
+Reader = Callable[[Any], Any]  # of e.Send or e.Shared
+
+
+def refused(failure: e.Failure) -> m.Refused:
+    """A failure as the trainer hears it."""
+    return m.Refused(
+        kind=failure.kind,
+        text=failure.text,
+        peer=failure.peer,
+        step=failure.step,
+        hint=failure.hint,
+    )
+
+
+def control(ticket: int, said: m.Message) -> e.Event:
+    """A small request as an event."""
+    match said:
+        case m.Hello():
+            return e.Hello(ticket, said.trainer, said.incarnation, said.beats)
+        case m.Heartbeat():
+            return e.Heartbeat(ticket, said.trainer, said.incarnation, said.step)
+        case m.Complete():
+            return e.Complete(ticket, said.trainer, said.incarnation)
+        case m.Abort():
+            given = said.step, said.cause, said.kind, said.peer
+            return e.Abort(ticket, said.trainer, said.incarnation, *given)
+    raise errors.ProtocolError(f"{type(said).__name__} is no request")
+
+
+def counted(
+    ticket: int, call: e.Call, said: m.Numbered, payload: tuple[tuple[str, ...], int, str]
+) -> e.Event:
+    """A call of an exchange as an event. Its payload: names, the bytes that it brings or asks for,
+    what is wrong with it.
+    """
+    names, size, fault = payload
+    match said:
+        case m.Push():
+            return e.Push(ticket, call, said.step, names, size, fault)
+        case m.Lookup():
+            return e.Prefetch(ticket, call, names, size)
+        case m.Share():
+            return e.Share(ticket, call, said.step, size)
+        case m.Save():
+            return e.Checkpoint(ticket, call, said.step, fault)
+        case m.Pull():
+            return e.Pull(ticket, call, said.names, said.gated, size)
+    return e.Barrier(ticket, call, said.step)
+
+
+class Server:
+    """One server; see `carriers.Handler`."""
+
+    def __init__(self, core: Core, updates: Updates, tick: float = 0.25) -> None:
+        self._core = core
+        self.metrics = core.metrics
+        self._updates = updates
+        self._tick = tick
+        self._worker = ThreadPoolExecutor(1, "updates")
+        self._tickets = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._readers: dict[int, Reader] = {}
+        self._replies = SharedReplies(updates, self._work, core.leases, self._tell)
+        self._mappings = Mappings()
+        self._saver = Saver(updates.keeper)
+        self._sharing: set[tuple[int, int]] = set()  # lives that map our memory, and we theirs
+        self.incarnation = time.time_ns()
+        self._connections = Connections(self._reset)
+        self.carriers: tuple[m.Offer, ...] = ()  # what a welcome offers
+        self._end: asyncio.Future[e.Failure | None] | None = None
+        self._queued = 0  # what the worker has been given and has not done
+        self.error: BaseException | None = None  # what an update raised
+
+    @property
+    def queued(self) -> int:
+        """How many tasks the worker has been given and has not done."""
+        return self._queued
+
+    # -- the life of a server --------------------------------------------------------------
+    async def run(self) -> e.Failure | None:
+        """Serve until every trainer has completed; the failure if it ends otherwise."""
+        self._end = asyncio.get_running_loop().create_future()
+        ticker = asyncio.create_task(self._count_time())
+        try:
+            return await self._end
+        finally:
+            ticker.cancel()
+
+    async def _count_time(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(self._tick)
+
+    def stop(self, cause: str) -> None:
+        """This process must go: tell everybody why."""
+        self.handle(e.Abort(0, -1, 0, -1, cause))
+
+    def close(self) -> None:
+        """Let the worker finish and free it."""
+        self._worker.shutdown(wait=True)
+        self._saver.close()
+
+    # -- what trainers say -----------------------------------------------------------------
+    async def call(self, request: bytes) -> bytes:
+        """Answer one small request."""
+        try:
+            said = decode([request]).message
+            if isinstance(said, m.Hello):
+                return await self._welcome(said)
+            return b"".join(await self._frame(await self.ask(lambda t: control(t, said))))
+        except errors.BiremeError as error:
+            return encode(refusal(error))
+
+    async def _welcome(self, said: m.Hello) -> bytes:
+        answer = await self.ask(lambda ticket: control(ticket, said))
+        if isinstance(answer, e.Failure):
+            return encode(refused(answer))
+        if said.segment and self._can_map(said.segment):
+            self._sharing.add((said.trainer, said.incarnation))
+        welcome = m.Welcome(
+            mode=answer.mode,
+            trainers=answer.trainers,
+            incarnation=self.incarnation,
+            shared=(said.trainer, said.incarnation) in self._sharing,
+            carriers=self.carriers,
+            key=self._connections.key_for((said.trainer, said.incarnation)),
+        )
+        return encode(welcome)
+
+    def _can_map(self, segment: str) -> bool:
+        """Whether the trainer lives on this host, in sight."""
+        try:
+            self._mappings(segment)
+        except errors.FormatError:
+            return False
+        return True
+
+    def connect(self, hang_up: Callable[[], None] | None = None) -> "Connection":
+        """A trainer has connected; see `carriers.Handler`."""
+        decoder = Decoder(self._updates.checks.announce, self._mappings)
+        return Connection(self, decoder, self._connections.open(hang_up))
+
+    def _reset(self, life: tuple[int, int]) -> None:
+        """A trainer's last connection has ended: look again when it has had time to come back."""
+        if self._end is None or self._end.done():
+            return
+        self._look()
+        self.handle(e.Reset(*life))
+        asyncio.get_running_loop().call_later(self._core.grace + CLOCK, self._look)
+
+    def _look(self) -> None:
+        self.handle(e.Tick(time.monotonic()))
+
+    def hear(self, received: Received) -> "tuple[m.Numbered, asyncio.Future[Any]]":
+        """Take a frame of an exchange; what will answer it."""
+        said = received.message
+        if not isinstance(said, m.Numbered):
+            raise errors.ProtocolError(f"{type(said).__name__} has no place in an exchange")
+        call = e.Call(said.trainer, said.incarnation, said.sequence)
+        shared = call[:2] in self._sharing
+        self.metrics.received += received.size
+        fault = ""
+        if isinstance(said, m.Push):
+            fault = self._updates.checks.fault(said.trainer, received.values, received.layout)
+        reader: Reader | None = None
+        size = received.size
+        if isinstance(said, m.Lookup):
+            size = self._updates.cost(received.values)
+            reader = partial(self._replies.rows, received.values, call=call, shared=shared)
+        elif isinstance(said, m.Pull):
+            size = self._updates.size(said.names)
+            reader = partial(self._publish, call=call, shared=shared)
+        elif isinstance(said, m.Share):
+            reader = self._together
+        elif isinstance(said, m.Save):
+            fault = folder_fault(said.folder)
+
+        def event(ticket: int) -> e.Event:
+            if isinstance(said, m.Push | m.Share):
+                self._updates.keep(ticket, received.values, received.layout)
+            elif isinstance(said, m.Save):
+                self._saver.keep(ticket, said)
+            return counted(ticket, call, said, (received.layout.names, size, fault))
+
+        return said, self.ask(event, reader)
+
+    async def last_of(self, answers: "list[asyncio.Future[Any]]") -> Sequence[Buffer]:
+        """The last answer, which stands for all before it; the first refusal instead, if there is
+        one.
+        """
+        given = [await answer for answer in answers]
+        refused = [a for a in given if isinstance(a, e.Failure)]
+        return await self._frame(refused[0] if refused else given[-1])
+
+    def ask(
+        self, event: Callable[[int], e.Event], reader: "Reader | None" = None
+    ) -> "asyncio.Future[Any]":
+        """Give the core a call; its answer. `reader` turns leave to read into the values read."""
+        ticket = next(self._tickets)
+        self._waiting[ticket] = future = asyncio.get_running_loop().create_future()
+        if reader is not None:
+            self._readers[ticket] = reader
+            future.add_done_callback(partial(self._waited, time.perf_counter()))
+        self.handle(event(ticket))
+        return future
+
+    def _waited(self, began: float, done: "asyncio.Future[Any]") -> None:
+        self.metrics.waits.observe(time.perf_counter() - began)
+
+    async def _frame(self, answer: Any) -> Sequence[Buffer]:
+        """An answer as a frame; values are read by the worker, so their future is awaited here."""
+        if isinstance(answer, asyncio.Future):
+            parts: list[Buffer] = await asyncio.shield(answer)
+            return parts
+        return [encode(self._message(answer))]
+
+    def _message(self, answer: e.Answer) -> m.Message:
+        match answer:
+            case e.Failure():
+                return refused(answer)
+            case e.Send():
+                return m.Values(version=answer.version)
+        return m.Accepted()
+
+    # -- what the core decides -------------------------------------------------------------
+    def handle(self, event: e.Event) -> None:
+        """Give the core an event and carry out what it says."""
+        self._carry_out(self._core.handle(event))
+
+    def _carry_out(self, instructions: Iterable[e.Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case e.Reply():
+                    self._answer(instruction)
+                case e.Apply():
+                    slots = self._replies.outdated(instruction.blocks)
+                    done = self._work(instruction.inline, self._updates.apply, instruction, slots)
+                    done.add_done_callback(partial(self._applied, instruction.number))
+                case e.Snapshot():
+                    given = instruction.trainer, instruction.names
+                    self._work(instruction.inline, self._updates.snapshot, *given)
+                case e.Save():
+                    self._saver.save(instruction.ticket, partial(self._work, False))
+                case e.Discard():
+                    self._updates.discard(instruction.ticket)
+                    self._saver.discard(instruction.ticket)
+                case e.HangUp():
+                    asyncio.get_running_loop().call_soon(self._connections.hang_up)
+                case e.Finish():
+                    self._leave(None)
+                case e.Fail():
+                    self._leave(instruction.failure)
+
+    def _answer(self, reply: e.Reply) -> None:
+        waiting = self._waiting.pop(reply.ticket, None)
+        reader = self._readers.pop(reply.ticket, None)
+        answer: Any = reply.answer
+        if isinstance(answer, e.Send | e.Shared) and reader is not None:
+            answer = reader(answer)  # asked of the worker now: no later update comes before it
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def _publish(self, send: e.Send, call: e.Call, shared: bool) -> Any:
+        self.metrics.sent += send.size
+        return self._replies.variables(send, call, shared) if send.names else send
+
+    def _tell(self, region: int, call: e.Call) -> None:
+        self.handle(e.Leased(region, call))
+
+    def _together(self, shared: e.Shared) -> "asyncio.Future[Any]":
+        return self._work(shared.inline, self._updates.together, shared)
+
+    def read(self, inline: bool, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
+        """Something to be read in the worker's turn; see `e.Work.inline`."""
+        return self._work(inline, task, *given)
+
+    def _work(self, inline: bool, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
+        """Something for the worker, in its turn; done here and now where it is `inline` and the
+        worker has nothing to do.
+        """
+        loop = asyncio.get_running_loop()
+        if inline and self._queued == 0:
+            return _done(loop.create_future(), task, given)
+        self._queued += 1
+        future = loop.run_in_executor(self._worker, task, *given)
+        future.add_done_callback(self._unqueue)
+        return future
+
+    def _unqueue(self, done: "asyncio.Future[Any]") -> None:
+        self._queued -= 1
+
+    def _applied(self, number: int, done: "asyncio.Future[Any]") -> None:
+        error = done.exception()
+        if error is None:
+            self.handle(e.Applied(number))
+        else:
+            self.error = error
+            self.handle(e.Broken(number, f"{type(error).__name__}: {error}"))
+
+    def _leave(self, failure: e.Failure | None) -> None:
+        if self._end is not None and not self._end.done():
+            self._end.set_result(failure)
+
+
+def _done(
+    future: "asyncio.Future[Any]", task: Callable[..., Any], given: tuple[Any, ...]
+) -> "asyncio.Future[Any]":
+    try:
+        future.set_result(task(*given))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+class Connection:
+    """One trainer's exchanges, frame by frame; see `carriers.Connection`."""
+
+    def __init__(self, server: Server, decoder: Decoder, opened: Opened) -> None:
+        self.decoder = decoder
+        self.admit, self.end = opened.admit, opened.end
+        self._server = server
+        self._opened = opened
+        self._unanswered: list[asyncio.Future[Any]] = []
+
+    def hear(self, received: Received) -> Awaitable[Sequence[Buffer]] | None:
+        """Take a frame; what will bring the answer's parts if it asks for one."""
+        if len(self._unanswered) >= flags.get("rpc_unanswered_frames"):
+            raise errors.ProtocolError(
+                f"{len(self._unanswered)} frames, and none asks for an answer",
+                hint="FLAGS_rpc_unanswered_frames is the limit",
+            )
+        said, answer = self._server.hear(received)
+        self._opened.belongs((said.trainer, said.incarnation))
+        self._unanswered.append(answer)
+        if not said.answer:
+            return None
+        answers, self._unanswered = self._unanswered, []
+        return self._server.last_of(answers)

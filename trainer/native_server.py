@@ -1,0 +1,284 @@
+"""One server as a trainer sees it: write an exchange while the step goes on, receive its answer.
+
+Calls are numbered per server. A lost connection is answered by sending the whole exchange again
+under the same numbers: the server knows which of them have taken effect. The file knows frames
+and time, no programs.
+"""
+
+import time
+from collections.abc import Container, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from bireme.arrays.values import LoDTensor, SelectedRows
+from bireme.errors import PeerLost
+from bireme.ir import DistributedMode
+from bireme.monitoring.counters import tally
+from bireme.net import messages as m
+from bireme.net.carriers import Endpoint, Exchange, Unreachable
+from bireme.net.error_replies import raised
+from bireme.net.frames import (
+    Buffer,
+    Decoder,
+    Received,
+    Take,
+    Value,
+    frame,
+    frame_of,
+    head_of,
+)
+from bireme.net.layouts import describe
+from bireme.net.memory import Mappings
+
+from .gradient_buffers import GradientBuffers
+from .job_state import JobState
+from .session import PAUSE, greet, greet_again, say
+
+__all__ = ["NativeServer"]
+
+
+class NativeServer:
+    """A server and the exchange that is open with it. One thread uses it at a time; `cancel` may
+    come from any.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, job: JobState, buffers: GradientBuffers | None = None
+    ) -> None:
+        """Greet the server; see `greet` for what it raises."""
+        self.endpoint = endpoint
+        self._session = greet(endpoint, job)
+        self.step = 0
+        self._job = job
+        self._times = job.times
+        self._sequence = 0
+        self._buffers = buffers or GradientBuffers()
+        self._held: list[Value] = []  # what the server reads where it lies
+        self._frames: list[list[Buffer]] = []
+        self._exchange: Exchange | None = None
+        self._mappings = Mappings()
+        self._received: Received | None = None
+        self._settles = False  # whether the answer means that the exchange's pushes were used
+        self._lent: Container[str] | None = None  # what may stay where the server put it; all
+
+    @property
+    def name(self) -> str:
+        return f"server {self.endpoint.endpoint}"
+
+    @property
+    def mode(self) -> int:
+        """How the server runs: sync is 0."""
+        return self._session.mode
+
+    @property
+    def shares(self) -> bool:
+        """Whether the server reads this process's memory."""
+        return self._session.arena is not None
+
+    @property
+    def run(self) -> int:
+        """Which life of the server this is; later ones are larger."""
+        return self._session.life
+
+    @property
+    def open(self) -> bool:
+        """Whether an exchange has begun."""
+        return bool(self._frames)
+
+    def say(self, message: m.Message, timeout: float) -> m.Message:
+        """One small request; a refusal is raised."""
+        return say(self.endpoint, message, timeout)
+
+    # -- writing ---------------------------------------------------------------------------
+    def push(self, values: Mapping[str, Value]) -> None:
+        """Send gradients in one call. Until the exchange ends they must stay what they are:
+        whoever computes in place looks first whether anybody holds the array.
+        """
+        layout, arrays = describe(values)
+        tally.sent += layout.size
+        push = m.Push(**self._number())
+        place = self._place_of(values)
+        if place is None:
+            self._send(frame_of(push, layout, arrays, self._take))
+            return
+        self._held += values.values()
+        self._send([head_of(msgspec.structs.replace(push, place=place), layout.encoded)])
+
+    def _place_of(self, values: Mapping[str, Value]) -> Any:
+        """Where a gradient lies that was computed where the server can read it."""
+        if not self.shares or len(values) > 1:
+            return None
+        (value,) = values.values()
+        return self._buffers.place(value) if type(value) is np.ndarray else None
+
+    def rounds(self, strict: bool) -> bool:
+        """Whether a barrier belongs here."""
+        return self.mode == DistributedMode.SYNC
+
+    def barrier(self) -> None:
+        """Close the round of this trainer."""
+        self._write(m.Barrier(**self._number()))
+
+    def pull(self, names: tuple[str, ...], gated: bool = True, lent: Container[str] = ()) -> None:
+        """Ask for variables; `result` brings them. Those that are `lent` need not be copied: they
+        are used before the next call.
+        """
+        self._ask(m.Pull(**self._number(answer=True), names=names, gated=gated))
+        self._settles, self._lent = gated, lent
+
+    def look_up(self, ids: Mapping[str, Value]) -> None:
+        """Ask for rows of tables, which are used before the next call; `result` brings them."""
+        self._ask(m.Lookup(**self._number(answer=True)), ids)
+        self._lent = None
+
+    def share(self, values: Mapping[str, Value]) -> None:
+        """Bring arrays that all trainers shall have; `result` brings those of all."""
+        self._ask(m.Share(**self._number(answer=True)), values)
+
+    def save(self, folder: str, parts: tuple[str, ...]) -> None:
+        """Ask for this server's part of a checkpoint; `result` says that it was copied."""
+        self._ask(m.Save(**self._number(answer=True), folder=folder, parts=parts))
+
+    def _ask(self, message: m.Message, values: Mapping[str, Value] | None = None) -> None:
+        self._settles, self._lent = False, ()
+        self._write(message, values)
+        assert self._exchange is not None
+        self._exchange.end()
+
+    def _number(self, answer: bool = False) -> dict[str, Any]:
+        self._sequence += 1
+        return {
+            "trainer": self._job.trainer,
+            "incarnation": self._job.incarnation,
+            "sequence": self._sequence,
+            "step": self.step,
+            "answer": answer,
+        }
+
+    def _write(self, message: m.Message, values: Mapping[str, Value] | None = None) -> None:
+        self._send(frame(message, values, self._take))
+
+    @property
+    def _take(self) -> Take | None:
+        arena = self._session.arena
+        return None if arena is None else arena.take
+
+    def _send(self, parts: list[Buffer]) -> None:
+        self._frames.append(parts)
+        if self._exchange is None:
+            self._exchange = self._session.carrier.exchange(self._times.deadline)
+        self._exchange.write(parts)
+
+    # -- reading ---------------------------------------------------------------------------
+    def fileno(self) -> int:
+        """What becomes readable when the answer comes; -1 if only `result` can wait for it."""
+        return self._session.carrier.fileno()
+
+    def receive(self) -> bool:
+        """Read the answer, which has come; False if the connection has ended instead."""
+        try:
+            self._received = self._read()
+        except Unreachable:
+            return False
+        return True
+
+    def result(self) -> dict[str, Value]:
+        """What the exchange brings; it is over then.
+
+        Raises:
+            PeerLost: the server cannot be reached for longer than the heartbeat allows.
+            BiremeError: the server refused, or the job has failed elsewhere.
+        """
+        try:
+            received = self._persist()
+        finally:
+            self._frames, self._exchange, self._held = [], None, []
+        if isinstance(received.message, m.Refused):
+            raise raised(received.message)
+        tally.received += received.size
+        arena = self._session.arena
+        if self._settles and arena is not None:
+            arena.clear()
+        lent = self._lent
+        if received.message.place is None or lent is None:
+            return received.values
+        return {
+            name: value if name in lent else copied(value)
+            for name, value in received.values.items()
+        }
+
+    def _persist(self) -> Received:
+        """Read the answer, over as many connections as it takes."""
+        lost_at: float | None = None
+        while True:
+            self._job.check()
+            if self._received is not None:
+                received, self._received = self._received, None
+                return received
+            try:
+                if lost_at is not None:
+                    self._again()
+                return self._read()
+            except Unreachable as error:
+                self._job.check()
+                lost_at = time.monotonic() if lost_at is None else lost_at
+                time.sleep(PAUSE)
+                since = time.monotonic() - lost_at
+                if since > self._times.silence or self.endpoint.refuses():
+                    self._job.check()
+                    raise self._lost(since, error) from None
+
+    def _again(self) -> None:
+        """Everything once more, on a new connection."""
+        tally.retries += 1
+        self._session = greet_again(self.endpoint, self._job, self._session)
+        self._exchange = self._session.carrier.exchange(self._times.deadline)
+        for parts in self._frames:
+            self._exchange.write(parts)
+        self._exchange.end()
+
+    def _read(self) -> Received:
+        assert self._exchange is not None
+        return self._exchange.receive(Decoder(attach=self._mappings))
+
+    def _lost(self, since: float, error: Exception) -> PeerLost:
+        return PeerLost(
+            f"{self.name} is lost: unreachable for {since:.1f} s, at step {self.step} ({error})",
+            peer=self.name,
+            step=self.step,
+            hint="see that server's log; the time is FLAGS_heartbeat_seconds",
+        )
+
+    # -- the end ---------------------------------------------------------------------------
+    def close(self) -> None:
+        """Free the connections."""
+        self._session.close(self.endpoint)
+        self.endpoint.close()
+
+    def cancel(self) -> None:
+        """Wake whoever waits in `result`."""
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.cancel()
+
+
+def size_of(value: Value) -> int:
+    """Bytes of a value."""
+    if type(value) is np.ndarray:
+        return int(value.nbytes)
+    if isinstance(value, SelectedRows):
+        return int(value.value.nbytes)
+    return int(value.array.nbytes if isinstance(value, LoDTensor) else np.asarray(value).nbytes)
+
+
+def copied(value: Value) -> Value:
+    """A value in memory of our own."""
+    if type(value) is np.ndarray:
+        return value.copy()
+    if isinstance(value, SelectedRows):
+        return SelectedRows(np.array(value.rows), np.array(value.value), value.height)
+    if isinstance(value, LoDTensor):
+        return LoDTensor(np.array(value.array), value.offsets)
+    return np.array(value)

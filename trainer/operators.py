@@ -1,0 +1,258 @@
+"""The effect of the communication operators: a group of them, bound once, runs as one exchange
+per server. Nothing is decided here; see `instructions` for what operators say, `strategies` for
+when values leave.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any, Self
+
+import numpy as np
+
+from bireme.arrays.namespaces import Array
+from bireme.ir import Block, Operator
+from bireme.net.frames import Value
+from bireme.runtime.context import Env
+from bireme.runtime.effects import Effect, EffectContext
+
+from . import instructions as i
+from .checkpoints import ends_step
+from .lookup import ask, merged, part_of
+from .recv_save import fetch
+from .registry import trainers
+from .remote import RemoteTable
+from .strategies import Pushed, Strategy
+from .trainer import Trainer
+
+__all__ = ["Communication"]
+
+Step = Callable[[Trainer, Any], None]
+
+
+class Communication(Effect):
+    """Communication operators that stand in a row."""
+
+    offers_buffers = True
+
+    def __init__(self, ops: list[Operator], context: EffectContext) -> None:
+        self._program = context.program
+        self._number = number = i.trainer_of(context.program)
+        self._steps = _steps(i.read_instructions(ops), context.block)
+        self._last = ends_step(ops, context.program)
+        closers = context.executor.closers
+        if not any(getattr(closer, "trainer", None) == number for closer in closers):
+            closers.append(_Closer(number))
+
+    @classmethod
+    def bind(cls, ops: list[Operator], context: EffectContext) -> Self:
+        return cls(ops, context)
+
+    def run(self, env: Env) -> None:
+        trainer = trainers.of(self._number)
+        if self._last:  # which step it is, is known before any trainer can have saved this one
+            saver = trainer.saver
+        for step in self._steps:
+            step(trainer, env)
+        if self._last:
+            with trainer.strategy.lock:
+                saver.after_step(trainer.servers, env, self._program)
+
+    def gradient_buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        return trainers.of(self._number).servers.buffer(name, shape, dtype)
+
+
+class _Closer:
+    """What the end of an executor does about a trainer."""
+
+    def __init__(self, trainer: int) -> None:
+        self.trainer = trainer
+
+    def __call__(self, error: BaseException | None) -> None:
+        trainers.close(self.trainer, error)
+
+
+# -- binding -----------------------------------------------------------------------------------
+def _steps(given: tuple[i.Instruction, ...], block: Block) -> list[Step]:
+    """Look-ups first, all together; sends and barriers in their order; one exchange at the end,
+    which a communicator's barrier makes itself.
+    """
+    steps: list[Step] = []
+    look_ups = [each for each in given if isinstance(each, i.LookUp)]
+    if look_ups:
+        steps.append(_locked(lambda trainer, env: _look_up(trainer, env, look_ups)))
+    for queued, stretch in groupby(given, lambda each: isinstance(each, i.Send) and each.queued):
+        steps += _in_order(list(stretch), queued, block)
+    received = [each for each in given if isinstance(each, i.Receive)]
+    met: list[i.Fetch | i.Barrier] = [each for each in given if isinstance(each, i.Fetch)]
+    met += [each for each in given if isinstance(each, i.Barrier) and each.strict]
+    endpoints = [endpoint for each in met for endpoint in each.endpoints]
+    if received or endpoints:
+        steps.append(_locked(_exchange(received, endpoints, block)))
+    return steps + [_BINDERS[type(each)](each, block) for each in given if type(each) in _BINDERS]
+
+
+def _in_order(given: list[i.Instruction], queued: bool, block: Block) -> Iterator[Step]:
+    """Sends that stand in a row as one step, barriers where they stand."""
+    sends: list[i.Send] = []
+    for each in given:
+        if isinstance(each, i.Send):
+            sends.append(each)
+        elif isinstance(each, i.Barrier):
+            if sends:
+                yield _sender(sends, queued, block)
+            yield _barrier(each, block)
+            sends = []
+    if sends:
+        yield _sender(sends, queued, block)
+
+
+def _locked(step: Step) -> Step:
+    """A step during which a running communicator leaves the servers alone."""
+
+    def run(trainer: Trainer, env: Any) -> None:
+        with trainer.strategy.lock:
+            step(trainer, env)
+
+    return run
+
+
+# -- sending -----------------------------------------------------------------------------------
+def _sender(sends: list[i.Send], queued: bool, block: Block) -> Step:
+    """Several sends at once; of selected rows each row once."""
+    parts = [part for send in sends for part in send.parts]
+    variables = tuple(dict.fromkeys(part.variable for part in parts))
+    by_server = {
+        endpoint: [(p.name, p.variable, not p.is_whole, p) for p in parts if p.endpoint == endpoint]
+        for endpoint in dict.fromkeys(part.endpoint for part in parts)
+    }
+    choose = _chooser(block)
+
+    def send(trainer: Trainer, env: Any) -> None:
+        held = [(name, env.get(name)) for name in variables]
+        found = {n: v if type(v) is np.ndarray else merged(v) for n, v in held if v is not None}
+        values: Pushed = {
+            endpoint: {
+                name: part_of(found[variable], part) if cut else found[variable]
+                for name, variable, cut, part in mine
+                if variable in found
+            }
+            for endpoint, mine in by_server.items()
+        }
+        strategy = choose(trainer) if queued else trainer.immediate
+        strategy.push(trainer.servers, env.scope, values)
+
+    return send
+
+
+def _chooser(block: Block) -> Callable[[Trainer], Strategy]:
+    """The trainer's strategy, which must be a communicator's if the program leaves its receiving
+    to one.
+    """
+    if i.left_to_communicator(block.program):
+        return Trainer.communicating
+    return lambda trainer: trainer.strategy
+
+
+def _barrier(barrier: i.Barrier, block: Block) -> Step:
+    choose = _chooser(block)
+
+    def close_round(trainer: Trainer, env: Any) -> None:
+        if barrier.strict:
+            trainer.servers.barrier(barrier.endpoints, True)
+        else:
+            choose(trainer).barrier(trainer.servers, env, barrier)
+
+    return close_round
+
+
+# -- receiving ---------------------------------------------------------------------------------
+def _exchange(received: list[i.Receive], endpoints: list[str], block: Block) -> Step:
+    wanted: dict[str, list[str]] = {endpoint: [] for endpoint in endpoints}
+    for receive in received:
+        for part in receive.parts:
+            wanted.setdefault(part.endpoint, []).append(part.name)
+    asked = {endpoint: tuple(dict.fromkeys(names)) for endpoint, names in wanted.items()}
+    lent = _joined_at_once(received, block)
+
+    def exchange(trainer: Trainer, env: Any) -> None:
+        found = trainer.servers.exchange(asked, lent)
+        for receive in received:
+            parts = [found[part.endpoint][part.name] for part in receive.parts]
+            whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            env.set(receive.parts[0].variable, whole)
+
+    return exchange
+
+
+def _joined_at_once(received: list[i.Receive], block: Block) -> frozenset[str]:
+    """Slices that are joined here, or by an operator that follows at once and alone reads them."""
+    single = {r.parts[0].variable: r.parts[0].name for r in received if len(r.parts) == 1}
+    last = {n for n in single if n in block.vars and not block.vars[n].persistable}
+    for op in block.ops:
+        if op.type != "concat":
+            last -= set(op.input_arg_names)
+    several = {part.name for r in received if len(r.parts) > 1 for part in r.parts}
+    return frozenset(several | {single[name] for name in last})
+
+
+def _look_up(trainer: Trainer, env: Any, look_ups: list[i.LookUp]) -> None:
+    """One round trip per server for all tables; a table that is asked twice needs another."""
+    left = look_ups
+    while left:
+        batch = list({each.shards[0].name: each for each in reversed(left)}.values())[::-1]
+        left = [each for each in left if each not in batch]
+        questions = [ask(each, env.get) for each in batch]
+        wanted: dict[str, dict[str, Value]] = {}
+        for question in questions:
+            for endpoint, asked in question.requests().items():
+                wanted.setdefault(endpoint, {}).update(asked)
+        rows = trainer.servers.look_up(wanted)
+        for question in questions:
+            for name, value in zip(question.route.outputs, question.answers(rows), strict=True):
+                env.set(name, value)
+
+
+# -- everything else ---------------------------------------------------------------------------
+def _touched(given: i.Touched, block: Block) -> Step:
+    def tell(trainer: Trainer, env: Any) -> None:
+        ids: dict[str, list[Any]] = {}
+        for name, table in given.tables:
+            ids.setdefault(table, []).append(env.get(name))
+        trainer.strategy.touched(trainer.servers, env, ids)
+
+    return tell
+
+
+def _initialised(given: i.Initialised, block: Block) -> Step:
+    def begin(trainer: Trainer, env: Any) -> None:
+        trainer.scope = env.scope
+        trainer.strategy.initialise(trainer.servers, env)
+
+    return begin
+
+
+def _elsewhere(given: i.Elsewhere, block: Block) -> Step:
+    table = RemoteTable(given, i.trainer_of(block.program))
+    return lambda trainer, env: env.set(given.name, table)
+
+
+def _fetched(given: i.Fetched, block: Block) -> Step:
+    return _locked(lambda trainer, env: fetch(trainer.servers, given))
+
+
+def _notify(given: i.Notify, block: Block) -> Step:
+    def save(trainer: Trainer, env: Any) -> None:
+        trainer.servers.greet(given.endpoints)
+        trainer.saver.now(trainer.servers, env, block.program, given.directory)
+
+    return _locked(save)
+
+
+_Binder = Callable[[Any, Block], Step]
+_BINDERS: dict[type, _Binder] = {
+    i.Touched: _touched,
+    i.Initialised: _initialised,
+    i.Elsewhere: _elsewhere,
+    i.Fetched: _fetched,
+    i.Notify: _notify,
+}

@@ -1,0 +1,117 @@
+"""Greeting a server: hello, the welcome, and the carrier that exchanges will use.
+
+A session is what one welcome gave. A trainer greets a server again whenever a connection is lost,
+and goes on in the new session if the server is still in the same life.
+"""
+
+import sys
+import time
+from dataclasses import dataclass
+
+from bireme import flags
+from bireme.errors import DeadlineExceeded, PeerLost, ProtocolError
+from bireme.net import messages as m
+from bireme.net.carriers import Carrier, Endpoint, Unreachable
+from bireme.net.error_replies import raised
+from bireme.net.frames import decode, encode
+from bireme.net.memory import Arena, available
+
+from .job_state import JobState
+
+__all__ = ["PAUSE", "Session", "greet", "greet_again", "say"]
+
+PAUSE = 0.1  # seconds between two attempts to reach a server
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a welcome gave; `arena` is memory for payloads if the server maps it."""
+
+    mode: int
+    life: int  # the server's incarnation
+    carrier: Carrier
+    arena: Arena | None
+
+    def close(self, endpoint: Endpoint) -> None:
+        """Free the carrier, unless it is the endpoint itself."""
+        if self.carrier is not endpoint:
+            self.carrier.close()
+
+
+def greet(endpoint: Endpoint, job: JobState) -> Session:
+    """Greet a server, and wait for one that has not started yet.
+
+    Raises:
+        PeerLost: nobody answers within FLAGS_join_seconds.
+        ConfigError: the server has no place for this trainer.
+    """
+    name, began = f"server {endpoint.endpoint}", time.monotonic()
+    while True:
+        left = job.times.join - (time.monotonic() - began)
+        if left <= 0:
+            raise PeerLost(
+                f"{name} did not answer within {job.times.join:.0f} s",
+                peer=name,
+                hint="is it started? is the endpoint right? the time is FLAGS_join_seconds",
+            )
+        try:
+            return _greeted(endpoint, job, _arena(), min(left, 10.0))
+        except (Unreachable, DeadlineExceeded):
+            waited = time.monotonic() - began
+            print(f"trainer {job.trainer} waits for {name}: {waited:.0f} s", file=sys.stderr)
+            time.sleep(PAUSE)
+
+
+def greet_again(endpoint: Endpoint, job: JobState, known: Session) -> Session:
+    """Greet a server after a lost connection.
+
+    Raises:
+        Unreachable: it does not answer now.
+        PeerLost: it was restarted.
+    """
+    known.close(endpoint)
+    timeout = max(PAUSE, job.times.silence / 4)
+    try:
+        found = _greeted(endpoint, job, known.arena or _arena(), timeout)
+    except DeadlineExceeded as error:
+        raise Unreachable(error.message, peer=f"server {endpoint.endpoint}") from None
+    if found.life != known.life:
+        name = f"server {endpoint.endpoint}"
+        raise PeerLost(
+            f"{name} was restarted and has lost what it knew",
+            peer=name,
+            step=job.step,
+            hint="restart the whole job, from a checkpoint if there is one",
+        )
+    return found
+
+
+def _greeted(endpoint: Endpoint, job: JobState, arena: Arena | None, timeout: float) -> Session:
+    hello = m.Hello(
+        trainer=job.trainer, incarnation=job.incarnation, segment=arena.name if arena else ""
+    )
+    welcome = say(endpoint, hello, timeout, wait=True)
+    if not isinstance(welcome, m.Welcome):
+        name = f"server {endpoint.endpoint}"
+        raise ProtocolError(f"{name} answered hello with {type(welcome).__name__}", peer=name)
+    carrier = endpoint.open(_offers(welcome), welcome.incarnation, welcome.key)
+    return Session(welcome.mode, welcome.incarnation, carrier, arena if welcome.shared else None)
+
+
+def _offers(welcome: m.Welcome) -> list[m.Offer]:
+    """The carriers that this trainer may use, best first."""
+    tcp = bool(flags.get("rpc_stream"))
+    return [o for o in welcome.carriers if (tcp if isinstance(o, m.TcpPort) else welcome.shared)]
+
+
+def _arena() -> Arena | None:
+    """Shared memory to offer, unless it is switched off or this system has none."""
+    return Arena() if flags.get("rpc_shared_memory") and available() else None
+
+
+def say(endpoint: Endpoint, message: m.Message, timeout: float, wait: bool = False) -> m.Message:
+    """One small request; a refusal is raised."""
+    answer = decode([endpoint.call(encode(message), timeout, wait)]).message
+    if isinstance(answer, m.Refused):
+        raise raised(answer)
+    return answer
