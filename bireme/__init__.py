@@ -7,51 +7,53 @@ attributes. No logic, and no slow import.
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+from bireme.version import __version__ as __version__
 
 _NAMES: dict[str, str] = {
     name: module
     for module, names in {
-        "bireme.ir": "Program Block Operator Variable Parameter VarType default_main_program "
-        "default_startup_program program_guard name_scope device_guard unique_name",
+        "bireme.framework": "Program Block Operator Variable Parameter VarType unique_name "
+        "default_main_program default_startup_program program_guard name_scope device_guard "
+        "disable_dygraph disable_imperative enable_dygraph enable_imperative in_dygraph_mode "
+        "load_op_library require_version",
         "bireme.runtime.executor": "Executor",
-        "bireme.runtime.compiled_program": "CompiledProgram ParallelExecutor",
+        "bireme.runtime.compiled_program": "CompiledProgram",
+        "bireme.runtime.parallel_executor": "ParallelExecutor",
         "bireme.runtime.strategies": "BuildStrategy ExecutionStrategy",
-        "bireme.runtime.places": "CPUPlace CUDAPlace CUDAPinnedPlace cpu_places cuda_places "
+        "bireme.arrays.places": "CPUPlace CUDAPlace CUDAPinnedPlace cpu_places cuda_places "
         "cuda_pinned_places is_compiled_with_cuda",
         "bireme.runtime.scope": "Scope global_scope scope_guard",
-        "bireme.runtime.values": "LoDTensor LoDTensorArray SelectedRows create_lod_tensor "
+        "bireme.arrays.values": "LoDTensor LoDTensorArray SelectedRows Tensor create_lod_tensor "
         "create_random_int_lodtensor",
         "bireme.transpiler": "DistributeTranspiler DistributeTranspilerConfig memory_optimize "
         "release_memory",
         "bireme.param_attr": "ParamAttr WeightNormParamAttr",
-        "bireme.backward": "append_backward gradients",
+        "bireme.autodiff.backward": "append_backward gradients",
         "bireme.layers.input": "data embedding one_hot",
         "bireme.io": "save load",
         "bireme.reader": "DataFeeder DatasetFactory InMemoryDataset QueueDataset",
         "bireme.flags": "get_flags set_flags",
-        "bireme.framework": "disable_dygraph disable_imperative enable_dygraph enable_imperative "
-        "in_dygraph_mode load_op_library require_version",
     }.items()
     for name in names.split()
 }
 
 # modules that Fluid scripts import under these names
 MODULES_ELSEWHERE = {
+    "backward": "bireme.autodiff.backward",
     "communicator": "bireme.trainer.communicator",
     "compiler": "bireme.runtime.compiled_program",
     "data_feeder": "bireme.reader",
     "executor": "bireme.runtime.executor",
     "input": "bireme.layers.input",
     "layer_helper": "bireme.layers.helper",
-    "lod_tensor": "bireme.runtime.values",
-    "parallel_executor": "bireme.runtime.compiled_program",
+    "lod_tensor": "bireme.arrays.values",
+    "parallel_executor": "bireme.runtime.parallel_executor",
 }
 
 _MODULES = (
-    "backward clip collective core dataset debugger distributed errors flags fleet framework "
-    "initializer io ir layers metrics nets ops optimizer param_attr passes profiler pserver reader "
-    "regularizer rpc runtime trainer transpiler"
+    "average backward clip collective contrib core dataset debugger distributed errors evaluator "
+    "flags fleet framework initializer install_check io ir layers metrics nets ops optimizer "
+    "param_attr passes profiler pserver reader regularizer runtime trainer transpiler"
 ).split()
 
 __all__ = ["__version__", *_NAMES, *_MODULES, *MODULES_ELSEWHERE]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import bireme.layers as layers
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, WrongType
 from bireme.ir import (
     Block,
     Operator,
@@ -77,7 +77,7 @@ def error_clip_callback(block: Block, op: Operator, origin: Mapping[str, str]) -
         if error_clip is None:
             continue
         if not isinstance(error_clip, BaseErrorClipAttr):
-            raise InvalidArgument(
+            raise WrongType(
                 f"error_clip of {origin[name]!r} must be an ErrorClipByValue, got {error_clip!r}"
             )
         error_clip._append_clip_op(block, name)
@@ -91,7 +91,7 @@ class GradientClipBase:
 
     def __init__(self, need_clip: Callable[[Parameter], bool] | None = None) -> None:
         if need_clip is not None and not callable(need_clip):
-            raise InvalidArgument("need_clip must be a function of a parameter")
+            raise WrongType("need_clip must be a function of a parameter")
         self._need_clip_func = need_clip
 
     def _chosen(self, param: Parameter, grad: Variable | None) -> bool:
@@ -232,7 +232,7 @@ def set_gradient_clip(
 ) -> None:
     """Let the optimizer clip the gradients of these parameters (default: all of the program)."""
     if not isinstance(clip, GradientClipBase):
-        raise InvalidArgument(f"clip must be one of GradientClipBy..., got {clip!r}")
+        raise WrongType(f"clip must be one of GradientClipBy..., got {clip!r}")
     program = program or default_main_program()
     block = program.global_block()
     if any("optimizer" in op.attrs.get("op_namescope", "") for op in block.ops):

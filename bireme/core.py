@@ -1,22 +1,52 @@
 """The names that Fluid scripts reach through `fluid.core`; each lives elsewhere."""
 
-from importlib import import_module
 from typing import Any
 
-from bireme.ir import VarType
+from bireme.arrays.places import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
+from bireme.arrays.places import device_count as get_cuda_device_count
+from bireme.arrays.values import LoDTensor, LoDTensorArray
+from bireme.errors import BiremeError as EnforceNotMet
+from bireme.io.predictor import (
+    AnalysisConfig,
+    AnalysisPredictor,
+    PaddleDType,
+    PaddleTensor,
+    ZeroCopyTensor,
+    create_paddle_predictor,
+)
+from bireme.ir import EMPTY, GRAD_SUFFIX, ITEM_SIZE, OpRole, VarType
+from bireme.reader import EndOfData as EOFException
+from bireme.runtime.scope import CellRows as SelectedRows
+from bireme.runtime.scope import Scope
 
-_HOMES = {
-    "CPUPlace": "bireme.runtime.places:CPUPlace",
-    "CUDAPlace": "bireme.runtime.places:CUDAPlace",
-    "CUDAPinnedPlace": "bireme.runtime.places:CUDAPinnedPlace",
-    "is_compiled_with_cuda": "bireme.runtime.places:is_compiled_with_cuda",
-    "get_cuda_device_count": "bireme.runtime.places:device_count",
-    "LoDTensor": "bireme.runtime.values:LoDTensor",
-    "LoDTensorArray": "bireme.runtime.values:LoDTensorArray",
-    "SelectedRows": "bireme.runtime.values:SelectedRows",
-    "Scope": "bireme.runtime.scope:Scope",
-    "EOFException": "bireme.reader:EndOfData",
-}
+__all__ = [
+    "AnalysisConfig",
+    "AnalysisPredictor",
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "EOFException",
+    "EnforceNotMet",
+    "LoDTensor",
+    "LoDTensorArray",
+    "PaddleDType",
+    "PaddleTensor",
+    "Place",
+    "Scope",
+    "SelectedRows",
+    "Tensor",
+    "VarDesc",
+    "ZeroCopyTensor",
+    "create_paddle_predictor",
+    "empty_var_name",
+    "get_cuda_device_count",
+    "grad_var_suffix",
+    "is_compiled_with_cuda",
+    "op_proto_and_checker_maker",
+    "size_of_dtype",
+]
+
+Tensor = LoDTensor
 
 
 class VarDesc:
@@ -25,8 +55,50 @@ class VarDesc:
     VarType = VarType
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bireme.core' has no attribute '{name}'")
-    module, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(module), attribute)
+class op_proto_and_checker_maker:  # the name that scripts use
+    """Where Fluid keeps the names of the attributes that every operator has."""
+
+    OpRole = OpRole
+
+    kOpRoleAttrName = staticmethod(lambda: "op_role")
+    kOpRoleVarAttrName = staticmethod(lambda: "op_role_var")
+    kOpNameScopeAttrName = staticmethod(lambda: "op_namescope")
+    kOpCreationCallstackAttrName = staticmethod(lambda: "op_callstack")
+    kOpDeviceAttrName = staticmethod(lambda: "op_device")
+
+
+class Place:
+    """Any of the places, chosen later by `set_place`."""
+
+    def __init__(self) -> None:
+        self._place: Any = None
+
+    def set_place(self, place: Any) -> None:
+        self._place = place
+
+    def is_cpu_place(self) -> bool:
+        return isinstance(self._place, CPUPlace)
+
+    def is_gpu_place(self) -> bool:
+        return isinstance(self._place, CUDAPlace)
+
+    def is_cuda_pinned_place(self) -> bool:
+        return isinstance(self._place, CUDAPinnedPlace)
+
+    def gpu_device_id(self) -> int:
+        return int(self._place.id)
+
+
+def grad_var_suffix() -> str:
+    """What names of gradients end in."""
+    return GRAD_SUFFIX
+
+
+def empty_var_name() -> str:
+    """The name of no variable."""
+    return EMPTY
+
+
+def size_of_dtype(dtype: Any) -> int:
+    """Bytes of one element."""
+    return ITEM_SIZE[VarType(dtype)]

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from bireme.drawing.program_graph import draw
 from bireme.ir import Block, Program
-from bireme.ir.drawing import draw
 
 __all__ = ["draw_block_graphviz", "draw_program", "pprint_block_codes", "pprint_program_codes"]
 

@@ -9,7 +9,6 @@ engines move the data.
     dist.all_reduce(x, op=dist.ReduceOp.SUM)
 """
 
-import atexit
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,11 +16,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from bireme.collective.engines import Session, mpi_rank_and_size
+from bireme.collective.engines import mpi_rank_and_size
 from bireme.collective.group import Group
-from bireme.collective.lanes import Work
-from bireme.collective.leaving import uncaught
-from bireme.collective.members import Members
+from bireme.collective.nccl import nccl_group
+from bireme.collective.ordered_queue import Work
+from bireme.collective.rendezvous import Rendezvous, join
+from bireme.collective.session import Session
+from bireme.collective.subgroup import Members
 from bireme.collective.views import (
     as_array,
     as_arrays,
@@ -31,9 +32,10 @@ from bireme.collective.views import (
     stacked,
     text,
 )
+from bireme.ending import at_exit
 from bireme.errors import ConfigError, InvalidArgument, UnknownName
-from bireme.rpc import admin
-from bireme.rpc.tally import tally
+from bireme.monitoring import admin
+from bireme.monitoring.counters import tally
 
 __all__ = [
     "GroupMember",
@@ -93,6 +95,7 @@ class _State:
     session: Session
     world: Members
     made: list[Members] = field(default_factory=list)
+    withdraw: Callable[[], None] = lambda: None  # from what the end of the process calls
 
 
 _state: _State | None = None
@@ -108,7 +111,7 @@ def init_process_group(
     world_size: int = -1,
     rank: int = -1,
 ) -> None:
-    """Meet the other processes; every one of them calls this first.
+    """Join the other processes; each of them calls this first.
 
     Args:
         backend: mpi (started by mpiexec), nccl (CuPy arrays), gloo or tcp (NumPy arrays). Without
@@ -120,8 +123,6 @@ def init_process_group(
         rank: which of them this one is.
     """
     global _state
-    from bireme.collective.rendezvous import Meeting, meet
-
     if _state is not None:
         raise ConfigError(
             "the process group is initialised already", hint="destroy_process_group() comes first"
@@ -130,14 +131,14 @@ def init_process_group(
     if name == "mpi" and (world_size >= 0 or rank >= 0):
         warnings.warn("backend mpi takes rank and world_size from the MPI runtime", stacklevel=2)
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout or 1800)
-    meeting = Meeting(name, init_method or "env://", rank, world_size, seconds)
-    session, own, size = meet(meeting, os.environ)
+    request = Rendezvous(name, init_method or "env://", rank, world_size, seconds)
+    session, own, size = join(request, os.environ)
     opened = _open(session, name)
     _state = _State(name, session, Members(opened, list(range(size))))
     assert opened.rank == own
     tally.enter("rank", own)
     admin.opened()
-    atexit.register(_at_exit)
+    _state.withdraw = at_exit(_end)
 
 
 def _backend(name: str | None) -> str:
@@ -151,8 +152,6 @@ def _backend(name: str | None) -> str:
 def _open(session: Session, backend: str) -> Group:
     if backend != "nccl":
         return session.group("default")
-    from bireme.collective.nccl import nccl_group
-
     return nccl_group(session, "default")
 
 
@@ -165,13 +164,13 @@ def destroy_process_group(group: Any = None) -> None:
     for members in going:
         members.close()
     if group is None:
-        atexit.unregister(_at_exit)
+        _state.withdraw()
         _state.session.close()
         _state = None
 
 
-def _at_exit() -> None:
-    if _state is not None and (error := uncaught()) is not None:
+def _end(error: BaseException | None) -> None:
+    if _state is not None and error is not None:
         _state.session.fail(error)
     destroy_process_group()
 
@@ -270,7 +269,7 @@ def _send(tensor: Any, dst: int, group: Any, tag: int, *, later: bool) -> Any:
         with here:
             members.group.send(array, to, tag)
 
-    return members.lane("send", to).do(act, later=later)
+    return members.queue("send", to).do(act, later=later)
 
 
 def _recv(tensor: Any, src: int | None, group: Any, tag: int, *, later: bool) -> Any:
@@ -282,7 +281,7 @@ def _recv(tensor: Any, src: int | None, group: Any, tag: int, *, later: bool) ->
         with here:
             return members.ranks[members.group.recv(array, source, tag)]
 
-    return members.lane("recv").do(act, later=later)
+    return members.queue("recv").do(act, later=later)
 
 
 def _peer(members: Members, rank: int, what: str) -> int:
@@ -405,5 +404,5 @@ def _do(group: Any, act: Callable[[Members], None], later: bool) -> Work | None:
         act(members)
         members.group.wait()
         return Work.finished() if later else None
-    found: Work | None = members.lane("collective").do(lambda: act(members), later=later)
+    found: Work | None = members.queue("collective").do(lambda: act(members), later=later)
     return found

@@ -3,6 +3,7 @@
     BiremeError
       ProgramError        an invalid program: .op .block .index
       InvalidArgument     shape, dtype or value given to a layer or an operator     (ValueError)
+        WrongType         an argument of a type that is not taken                   (TypeError)
       UnknownName         an operator, variable or flag that does not exist         (KeyError)
       FeedError           a missing or wrong feed, an unknown fetch                 (ValueError)
       ConfigError         configuration or environment                              (ValueError)
@@ -37,6 +38,7 @@ __all__ = [
     "ProtocolError",
     "UnknownName",
     "UnsupportedError",
+    "WrongType",
     "as_builtin",
 ]
 
@@ -98,6 +100,10 @@ class ProgramError(BiremeError):
 
 class InvalidArgument(BiremeError, ValueError):
     """A shape, dtype or value that a layer or operator cannot take."""
+
+
+class WrongType(InvalidArgument, TypeError):
+    """An argument of a type that a layer, an operator or a run cannot take."""
 
 
 class UnknownName(BiremeError, KeyError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.errors import ConfigError, UnknownName
+from bireme.text_tables import plain_text
 
 __all__ = ["Flag", "Setting", "describe", "get", "get_flags", "markdown", "set_flags", "settings"]
 
@@ -65,7 +66,35 @@ TABLE: tuple[Flag, ...] = (
     Flag("checkpoint_every_steps", 0, "save whenever this many steps are done; 0: never"),
     Flag("checkpoint_keep", 3, "how many checkpoints stay"),
     Flag("admin_port", -1, "health, metrics, status and stacks by HTTP: -1 none, 0 any free port"),
-    Flag("admin_host", "127.0.0.1", "address of the admin port; whoever reaches it may read it"),
+    Flag(
+        "admin_host",
+        "127.0.0.1",
+        "address of the admin port; on any but loopback it asks for the job token",
+    ),
+    # who may take part (docs/security.md)
+    Flag("insecure", False, "listen off loopback without a job token: anybody may take part"),
+    Flag("tls_cert", "", "PEM file of this process's certificate: TLS both ways between hosts"),
+    Flag("tls_key", "", "PEM file of the certificate's private key"),
+    Flag("tls_name", "bireme", "name that every certificate of the job bears"),
+    Flag("tls_ca", "", "PEM file of the authority that signs every certificate of the job"),
+    Flag(
+        "rpc_fluid",
+        False,
+        "a server also speaks Fluid's own protocol, which has no identity; a trainer that has a "
+        "job token uses servers that speak nothing else",
+    ),
+    Flag("rpc_frame_mb", 16384, "MiB that the tensors of one frame may hold"),
+    Flag("rpc_header_kb", 65536, "KiB that a frame's header may have: the names of its tensors"),
+    Flag("rpc_early_calls", 1024, "calls of one trainer that may wait for one before them"),
+    Flag("rpc_unanswered_frames", 65536, "frames of one connection before one asks for an answer"),
+    Flag("rpc_connections_per_peer", 256, "sockets that one address or process may hold open"),
+    Flag("rpc_calls_per_connection", 1024, "gRPC calls under way at once on one connection"),
+    Flag(
+        "keep_freed_memory",
+        False,
+        "glibc keeps freed memory for the next step: quicker steps, a larger process; "
+        "`bireme run` and `bireme launch` set it",
+    ),
     # calls between processes
     Flag("rpc_deadline", 180000, "milliseconds that one call may take, waiting included"),
     Flag(
@@ -79,6 +108,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("rpc_prefetch_thread_num", 12, f"look-ups under way at once {_TO_FLUID}"),
     Flag("rpc_shared_memory", True, "payloads between processes of one host bypass the socket"),
     Flag("rpc_stream", True, "payloads go over TCP connections of their own, at any free port"),
+    Flag("rpc_check_nan_inf", False, "servers refuse gradients that are not finite"),
     Flag("rpc_retry_bind_port", 3, "no effect here: a port that is taken is an error at once"),
     Flag("rpc_disable_reuse_port", False, "a server never shares its port, whatever this says"),
     Flag("worker_update_interval_secs", 900, "non-sync servers: silence allowed to one trainer"),
@@ -156,9 +186,7 @@ def _convert(flag: Flag, value: Any, source: str) -> Value:
 
 
 def _article(kind: type) -> str:
-    return {bool: "a truth value (1 or 0)", int: "a whole number", float: "a number"}.get(
-        kind, "text"
-    )
+    return {bool: "a boolean (1 or 0)", int: "an integer", float: "a number"}.get(kind, "text")
 
 
 def _warn_unknown(environ: Mapping[str, str]) -> None:
@@ -221,15 +249,9 @@ def set_flags(flags: Mapping[str, Any]) -> None:
 
 
 def describe() -> str:
-    """The table as text: name, value, source, meaning."""
-    rows = [("flag", "value", "source", "meaning")]
-    for item in settings().values():
-        rows.append((item.flag.name, str(item.value), item.source, item.flag.meaning))
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = [
-        "  ".join([*(c.ljust(w) for c, w in zip(r, widths, strict=False)), r[3]]) for r in rows
-    ]
-    return "\n".join(lines)
+    """Name, value, source and meaning of every flag, as a table in text."""
+    rows = [(i.flag.name, str(i.value), i.source, i.flag.meaning) for i in settings().values()]
+    return plain_text(("flag", "value", "source", "meaning"), rows)
 
 
 _PAGE = """\

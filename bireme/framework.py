@@ -3,6 +3,7 @@
 from typing import Any
 
 import bireme
+import bireme.ops  # a program knows its operators before the first layer
 from bireme import ir
 from bireme.errors import ConfigError, InvalidArgument, UnsupportedError
 
@@ -66,6 +67,27 @@ def _parts(version: str) -> tuple[int, ...]:
         raise InvalidArgument(f"version {version!r}", hint="write it like 1.8.5")
     found = [int(number) for number in numbers]
     return tuple(found + [0] * (4 - len(found)))
+
+
+EMPTY_VAR_NAME = ir.EMPTY
+GRAD_VAR_SUFFIX = ir.GRAD_SUFFIX
+TEMP_VAR_NAME = "@TEMP@"
+ZERO_VAR_SUFFIX = "@ZERO"
+CONTROL_DEP_VAR_PREFIX = "__control_var"
+
+
+def _get_var(name: str, program: ir.Program | None = None) -> ir.Variable:
+    """The variable `name` of the program's first block."""
+    return (program or ir.default_main_program()).global_block().var(name)
+
+
+def _dygraph_tracer() -> None:
+    """None: programs are static here."""
+
+
+def dtype_is_floating(dtype: Any) -> bool:
+    """Whether it is float16, float32 or float64."""
+    return ir.to_dtype(dtype) in (ir.VarType.FP16, ir.VarType.FP32, ir.VarType.FP64)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+import bireme.ops  # noqa: F401  the rows of the operators that are written here
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator, Variable, VarType, unique_name
 

@@ -5,14 +5,16 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.runtime.arrays import Array
+from bireme.layers.detection_metric import DetectionMAP
 
 __all__ = [
     "Accuracy",
     "Auc",
     "ChunkEvaluator",
     "CompositeMetric",
+    "DetectionMAP",
     "EditDistance",
     "MetricBase",
     "Precision",

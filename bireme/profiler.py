@@ -1,6 +1,6 @@
 """The module that scripts know as `fluid.profiler`."""
 
-from .runtime.profiler import (
+from bireme.runtime.profiler import (
     cuda_profiler,
     profiler,
     reset_profiler,

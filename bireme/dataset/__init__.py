@@ -1,5 +1,31 @@
 """Readers of well-known data sets from files in a local directory; nothing is downloaded."""
 
-from . import cifar, common, imdb, imikolov, mnist, movielens, uci_housing
+from . import (
+    cifar,
+    common,
+    conll05,
+    imdb,
+    imikolov,
+    mnist,
+    movielens,
+    mq2007,
+    sentiment,
+    uci_housing,
+    wmt14,
+    wmt16,
+)
 
-__all__ = ["cifar", "common", "imdb", "imikolov", "mnist", "movielens", "uci_housing"]
+__all__ = [
+    "cifar",
+    "common",
+    "conll05",
+    "imdb",
+    "imikolov",
+    "mnist",
+    "movielens",
+    "mq2007",
+    "sentiment",
+    "uci_housing",
+    "wmt14",
+    "wmt16",
+]

@@ -12,7 +12,7 @@ from typing import Any
 
 from bireme.errors import ConfigError, FormatError
 
-__all__ = ["cluster_files_reader", "data_home", "local_file", "md5file", "split"]
+__all__ = ["cluster_files_reader", "data_home", "data_homes", "local_file", "md5file", "split"]
 
 
 def data_home() -> Path:
@@ -21,20 +21,29 @@ def data_home() -> Path:
     return Path(given) if given else Path.home() / ".cache" / "bireme" / "dataset"
 
 
+def data_homes() -> list[Path]:
+    """Where data sets are looked for: the cache directory, then that of Paddle."""
+    return [data_home(), Path.home() / ".cache" / "paddle" / "dataset"]
+
+
 def local_file(module: str, name: str, source: str) -> Path:
     """The file `name` of a data set.
 
     Raises:
         ConfigError: it is not there; the message says what to put where.
     """
-    path = data_home() / module / name
-    if not path.exists():
+    # Paddle keeps what its store calls a folder's file under one name with %2F
+    spellings = (name, f"{module}%2F{name}")
+    paths = [home / module / each for home in data_homes() for each in spellings]
+    found = next((path for path in paths if path.exists()), None)
+    if found is None:
         raise ConfigError(
-            f"the data set {module!r} needs the file {name}",
-            where=str(path),
-            hint=f"get it from {source} and put it there, or set BIREME_DATA_HOME",
+            f"the data set {module!r} needs the file {name}, and nothing is downloaded",
+            where=str(paths[0]),
+            hint=f"get it from {source} and put it there (or into ~/.cache/paddle/dataset, where "
+            "Paddle has it), or set BIREME_DATA_HOME",
         )
-    return path
+    return found
 
 
 def md5file(fname: str | Path) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import FormatError
-from bireme.runtime.arrays import Array
 
 from .common import local_file
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array
 from bireme.errors import FormatError
-from bireme.runtime.arrays import Array
 
 from .common import local_file
 

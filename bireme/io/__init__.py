@@ -1,5 +1,5 @@
-"""What scripts know as `fluid.io`: files of programs and parameters in the formats of Fluid 1.8,
-and readers.
+"""The module `fluid.io`: programs and parameters in the file formats of Fluid 1.8, checkpoints,
+readers.
 """
 
 from bireme.reader import (
@@ -19,8 +19,8 @@ from bireme.reader import (
     xmap_readers,
 )
 
-from .checkpoint import load_checkpoint, save_checkpoint
 from .inference import load_inference_model, save_inference_model
+from .resuming import load_checkpoint, save_checkpoint
 from .state import load, load_program_state, save, set_program_state
 from .variables import (
     get_program_parameter,

@@ -1,57 +1,44 @@
-"""Checkpoints: everything that training needs to go on, whoever saved it and whoever loads it.
+"""Checkpoints: everything needed to resume training.
 
     ROOT/step-000000000400-<run>/server-0/  server-1/  trainer-0/  ...
 
-Every process writes its own part. A checkpoint counts when all parts are there that its parts
-name; whatever a crash leaves behind is ignored and later swept away. Sliced variables are put
-together by their rows, rows of tables by their ids, so any number of servers may load what any
-number saved, and a program without servers too.
+Every process writes its own part. A checkpoint is complete if all parts listed in its parts exist;
+incomplete ones are ignored and deleted later. Sliced variables are joined by rows, tables by ids,
+so the number of servers may change between saving and loading, and may be zero.
 """
 
 import re
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bireme.errors import FormatError, InvalidArgument
-from bireme.ir import Program, VarType
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.scope import Scope, global_scope
-from bireme.runtime.tables import Table
-from bireme.runtime.values import LoDTensor
+from bireme.arrays.namespaces import Array
+from bireme.errors import FormatError
 
 from .disk import Disk
-from .parts import Entry, Part, Piece, write_part
-from .variables import is_persistable, plain
+from .manifest import Entry, clash
+from .parts import Part
 
-__all__ = [
-    "Checkpoint",
-    "folder_of",
-    "load_checkpoint",
-    "newest_checkpoint",
-    "newest_step",
-    "pieces_of",
-    "prune",
-    "save_checkpoint",
-]
+__all__ = ["Checkpoint", "folder_of", "newest_checkpoint", "newest_step", "prune"]
 
 _NAME = re.compile(r"step-(\d{12})-([0-9a-f]{16})")
-LOCAL = "local"
+_PART = re.compile(r"local|(server|trainer)-\d+")
 
 
 def folder_of(root: str | Path, step: int, run: int) -> Path:
-    """Where the checkpoint of a step lies; `run` tells jobs apart, and later ones are larger."""
+    """The folder of a step's checkpoint; `run` identifies the job's run, later runs have larger
+    numbers.
+    """
     return Path(root) / f"step-{step:012d}-{run:016x}"
 
 
 class Checkpoint:
-    """A complete checkpoint; every byte has been checked.
+    """A complete checkpoint, with all data verified.
 
     Raises:
-        FormatError: a file is damaged.
+        FormatError: a file is damaged, or two parts hold the same rows of a variable.
     """
 
     def __init__(self, folder: Path, parts: Sequence[Part]) -> None:
@@ -63,33 +50,67 @@ class Checkpoint:
             part.check()
             for entry in part.entries:
                 self._found.setdefault(entry.name, []).append((part, entry))
+        for name, found in self._found.items():
+            if problem := clash([part.held(entry) for part, entry in found]):
+                raise self._refused(name, problem)
+            if self.is_table(name):
+                self._check_ids(name, found)
+
+    def _check_ids(self, name: str, found: list[tuple[Part, Entry]]) -> None:
+        """Check that no row is in two parts."""
+        seen = np.empty(0, np.int64)
+        for part, entry in found:
+            ids = part.read(entry.ids) if entry.ids is not None else seen[:0]
+            fresh = np.union1d(seen, ids)
+            if (ids < 0).any():
+                raise self._refused(name, f"{part.folder.name} gives a row the id {ids.min()}")
+            if len(fresh) < len(seen) + len(ids):
+                others = ", ".join(p.folder.name for p, _ in found)
+                problem = f"{part.folder.name} holds ids that were there already (of {others})"
+                raise self._refused(name, problem)
+            seen = fresh
+
+    def _refused(self, name: str, problem: str) -> FormatError:
+        return FormatError(
+            f"the parts of the checkpoint disagree on variable {name!r}: {problem}",
+            tensor=name,
+            where=str(self.folder),
+            hint=f"remove {self.folder} to resume from the previous checkpoint",
+        )
 
     @property
     def names(self) -> list[str]:
-        """Every variable of which there is something."""
+        """The names of all saved variables."""
         return sorted(self._found)
 
     def state(self, part: str) -> Mapping[str, Any]:
-        """What a part says beside its arrays; nothing if there is no such part."""
+        """The state that a part holds besides arrays; empty if there is no such part."""
         return self.parts[part].head if part in self.parts else {}
 
     def is_table(self, name: str) -> bool:
         """Whether the variable was saved as rows with ids."""
         return self._entries(name)[0][1].ids is not None
 
-    def read(self, name: str, begin: int = 0, rows: int | None = None) -> Array:
-        """A variable, or `rows` of its rows from `begin` on.
+    def read(
+        self, name: str, begin: int = 0, rows: int | None = None, near: str | None = None
+    ) -> Array:
+        """A variable, or `rows` of its rows from `begin` on. If several parts hold the whole
+        variable, it is read from the part `near` if possible.
 
         Raises:
             FormatError: it was not saved, or not all of these rows.
         """
         found = self._entries(name)
-        if found[0][1].height is None and rows is None:
-            return found[0][0].read(found[0][1])
-        if found[0][1].height is None:
-            return found[0][0].read(found[0][1])[begin : begin + (rows or 0)]
-        end = begin + rows if rows is not None else found[0][1].height
-        return self._joined(name, found, begin, end)
+        height = found[0][1].height
+        if height is not None:
+            return self._joined(name, found, begin, height if rows is None else begin + rows)
+        part, entry = next((f for f in found if f[0].folder.name == near), found[0])
+        whole = part.read(entry)
+        if rows is None:
+            return whole
+        if not entry.shape or begin + rows > entry.shape[0]:
+            raise self._short(name, entry.shape[0] if entry.shape else 0, begin + rows)
+        return whole[begin : begin + rows]
 
     def _joined(self, name: str, found: list[tuple[Part, Entry]], begin: int, end: int) -> Array:
         pieces, at = [], begin
@@ -100,16 +121,19 @@ class Checkpoint:
                 pieces.append(part.read(entry)[at - entry.begin : stop - entry.begin])
                 at = stop
         if at < end:
-            raise FormatError(
-                f"the checkpoint holds rows up to {at} of variable {name!r}, not up to {end}",
-                tensor=name,
-                where=str(self.folder),
-                hint="was it saved by the same model?",
-            )
+            raise self._short(name, at, end)
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
+    def _short(self, name: str, at: int, end: int) -> FormatError:
+        return FormatError(
+            f"the checkpoint holds rows up to {at} of variable {name!r}, not up to {end}",
+            tensor=name,
+            where=str(self.folder),
+            hint="was it saved by the same model?",
+        )
+
     def rows(self, name: str) -> tuple[Array, Array]:
-        """A table's ids and rows; of a variable that was saved as an array, all of its rows."""
+        """Ids and rows of a table; for a variable saved as an array, all of its rows."""
         if not self.is_table(name):
             whole = self.read(name)
             return np.arange(len(whole), dtype=np.int64), whole
@@ -130,7 +154,7 @@ class Checkpoint:
 
 # -- which one ---------------------------------------------------------------------------------
 def newest_checkpoint(root: str | Path) -> Checkpoint | None:
-    """The last complete checkpoint under `root`, if there is one.
+    """The latest complete checkpoint under `root`, or None.
 
     Raises:
         FormatError: it is damaged.
@@ -140,33 +164,68 @@ def newest_checkpoint(root: str | Path) -> Checkpoint | None:
 
 
 def newest_step(root: str | Path) -> int:
-    """The step of the last complete checkpoint under `root`; 0 if there is none."""
+    """The step of the latest complete checkpoint under `root`; 0 if there is none."""
     return next((int(parts[0].head["step"]) for _, parts in _complete(Path(root))), 0)
 
 
 def _complete(root: Path, damaged: bool = True) -> Iterator[tuple[Path, list[Part]]]:
-    """Folders with all of their parts, the newest first; without `damaged`, damage is passed by."""
+    """Complete checkpoint folders, newest first; without `damaged`, damaged ones are skipped."""
     for folder in _folders(root):
         try:
-            parts = [Part(f) for f in sorted(folder.iterdir()) if not f.name.startswith(".")]
+            parts = [Part(f) for f in _inside(folder) if _PART.fullmatch(f.name)]
+            if parts and _is_whole(folder, parts):
+                yield folder, parts
         except FormatError:
-            if damaged:
+            if damaged and folder.exists():  # otherwise another process has pruned it meanwhile
                 raise
-            continue
-        names = {part.folder.name for part in parts}
-        if parts and all(set(part.head["parts"]) <= names for part in parts):
-            yield folder, parts
+
+
+def _is_whole(folder: Path, parts: Sequence[Part]) -> bool:
+    """Whether all parts listed by the parts exist.
+
+    Raises:
+        FormatError: they are not of the step that the folder is named after.
+    """
+    step = int(folder.name.split("-")[1])
+    for part in parts:
+        if part.head["step"] != step:
+            raise FormatError(
+                f"part {part.folder.name} is of step {part.head['step']}, its checkpoint of {step}",
+                where=str(part.folder),
+                hint=f"remove {folder} to resume from the previous checkpoint",
+            )
+    names = {part.folder.name for part in parts}
+    return all(set(part.head["parts"]) <= names for part in parts)
 
 
 def _folders(root: Path) -> list[Path]:
+    """Checkpoint folders, newest first; other entries are ignored."""
     if not root.is_dir():
         return []
-    return sorted((f for f in root.iterdir() if _NAME.fullmatch(f.name)), reverse=True)
+    return sorted((f for f in _inside(root) if _NAME.fullmatch(f.name)), reverse=True)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The subdirectories of a directory, by name.
+
+    Raises:
+        FormatError: it cannot be read.
+    """
+    try:
+        return sorted(f for f in folder.iterdir() if f.is_dir())
+    except OSError as error:
+        raise FormatError(
+            f"cannot list checkpoints: {error.strerror}",
+            where=str(folder),
+            hint="may this process read the directory?",
+        ) from None
 
 
 def prune(root: str | Path, keep: int, disk: Disk | None = None) -> None:
-    """Remove complete checkpoints but the newest `keep`, and what crashes left behind them."""
-    # nobody asks for the old ones: that one of them is damaged must not end a job that saves
+    """Remove all but the newest `keep` complete checkpoints, and incomplete ones older than
+    those.
+    """
+    # damage in an old checkpoint must not end a job that saves a new one
     kept = [folder for folder, _ in _complete(Path(root), damaged=False)][: max(1, keep)]
     if not kept:
         return
@@ -176,125 +235,3 @@ def prune(root: str | Path, keep: int, disk: Disk | None = None) -> None:
             (disk or Disk()).rename(folder, away)
     for away in Path(root).glob(".step-*"):
         (disk or Disk()).remove(away)
-
-
-# -- programs ----------------------------------------------------------------------------------
-def save_checkpoint(
-    dirname: str | Path,
-    main_program: Program | None = None,
-    step: int = 0,
-    readers: Iterable[Any] = (),
-    scope: Scope | None = None,
-    keep: int = 3,
-    disk: Disk | None = None,
-) -> Path:
-    """Save everything of a program that outlives a run, and where its readers are.
-
-    `readers` are loaders with `state_dict()`. The newest `keep` checkpoints stay. A crash at any
-    moment leaves the one before loadable. For a program that was split for servers set
-    FLAGS_checkpoint_dir instead: servers save by themselves.
-
-    Raises:
-        InvalidArgument: a variable has no value yet.
-    """
-    program, scope, disk = plain(main_program), scope or global_scope(), disk or Disk()
-    folder = folder_of(dirname, step, time.time_ns())
-    head = {
-        "step": step,
-        "parts": [LOCAL],
-        "readers": [reader.state_dict() for reader in readers],
-    }
-    disk.make(folder)
-    write_part(disk, folder / LOCAL, head, pieces_of(program, scope))
-    disk.sync(folder.parent)
-    prune(dirname, keep, disk)
-    return folder
-
-
-def pieces_of(program: Program, scope: Scope, without: Iterable[str] = ()) -> list[Piece]:
-    """What a scope holds of a program's persistable variables."""
-    hidden = set(without)
-    names = sorted(v.name for v in program.list_vars() if is_persistable(v))
-    return [_piece(scope, name) for name in dict.fromkeys(names) if name not in hidden]
-
-
-def _piece(scope: Scope, name: str) -> Piece:
-    cell = scope.find_var(name)
-    value = None if cell is None else cell.get()
-    if value is None:
-        raise InvalidArgument(
-            f"variable {name!r} has no value to save",
-            hint="run the startup program first, in this scope",
-        )
-    if isinstance(value, Table):
-        rows = value.selected()
-        return Piece(name, rows.value, ids=rows.rows)
-    array = value.array if isinstance(value, LoDTensor) else value
-    return Piece(name, np.array(to_host(array)))
-
-
-def load_checkpoint(
-    dirname: str | Path,
-    main_program: Program | None = None,
-    readers: Sequence[Any] = (),
-    scope: Scope | None = None,
-    trainer: int | None = None,
-) -> int | None:
-    """Load the newest complete checkpoint; its step, or None if there is none.
-
-    Whoever saved it, the variables that this program keeps get their values, and each of `readers`
-    is put where the reader of the same place was. In a job with servers, which load by themselves,
-    every trainer calls this after its startup program, with its number as `trainer`.
-
-    Raises:
-        FormatError: a file is damaged, holds other shapes than the program, or lacks the part with
-            the readers' positions.
-    """
-    found = newest_checkpoint(dirname)
-    if found is None:
-        return None
-    program, scope = plain(main_program), scope or global_scope()
-    known = set(found.names)
-    for var in {v.name: v for v in program.list_vars() if is_persistable(v)}.values():
-        if var.name in known:
-            _restore(found, var, scope)
-        elif trainer is None:
-            found.read(var.name)  # says that it is missing
-    part = LOCAL if trainer is None else f"trainer-{trainer}"
-    state = found.state(part)
-    if readers and not state:
-        raise FormatError(
-            f"the checkpoint does not say where the readers of {part} were",
-            where=str(found.folder),
-            hint="load it without readers and choose where to begin, or remove this checkpoint",
-        )
-    for reader, position in zip(readers, state.get("readers", ()), strict=False):
-        reader.load_state_dict(position)
-    return found.step
-
-
-def _restore(found: Checkpoint, var: Any, scope: Scope) -> None:
-    cell = scope.var(var.name)
-    if isinstance(cell.value, Table):
-        cell.value.restore(*found.rows(var.name))
-        return
-    if found.is_table(var.name):
-        if isinstance(cell.value, np.ndarray):  # rows that nobody has trained stay as they began
-            ids, rows = found.rows(var.name)
-            whole = np.array(cell.value)
-            whole[ids] = rows
-            cell.put(whole)
-        return
-    array = found.read(var.name)
-    fits = len(array.shape) == len(var.shape) and all(
-        w in (-1, n) for w, n in zip(var.shape, array.shape, strict=True)
-    )
-    if not fits or array.dtype.name != var.numpy_dtype or var.type == VarType.SELECTED_ROWS:
-        raise FormatError(
-            f"variable {var.name!r} is {var.numpy_dtype}{list(var.shape)} in the program, "
-            f"but {array.dtype}{list(array.shape)} in the checkpoint",
-            tensor=var.name,
-            where=str(found.folder),
-            hint="load it with the model that saved it",
-        )
-    cell.put(np.array(array))

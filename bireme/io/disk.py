@@ -1,25 +1,23 @@
-"""Every operation by which a checkpoint changes a disk, in one place, so that each may be made to
-fail.
-"""
+"""All file system changes of checkpoints, in one place so that tests can make each of them fail."""
 
 import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 __all__ = ["Disk"]
 
 
 class Disk:
-    """The operating system's; what returns is on the disk, not only on its way."""
+    """The real file system; every method returns after the change is durable."""
 
     def make(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, path: Path, pieces: "Iterable[bytes | memoryview | Array]") -> None:
-        """A new file of these pieces."""
+        """Write a new file from these buffers."""
         with open(path, "wb") as file:
             for piece in pieces:
                 file.write(piece)
@@ -30,7 +28,7 @@ class Disk:
         old.rename(new)
 
     def sync(self, folder: Path) -> None:
-        """Make the names in a folder last."""
+        """Make the directory's entries durable."""
         number = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(number)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that appear complete or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ __all__ = ["read_bytes", "written"]
 
 @contextmanager
 def written(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to write; it takes its name only when the block ends without an error."""
+    """A writable file that gets its name only if the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")

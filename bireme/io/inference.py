@@ -1,18 +1,20 @@
-"""Inference models: a pruned program and its parameters in one directory, readable by Fluid 1.8 and
-back.
+"""Inference models: a pruned program and its parameters in one directory, compatible with Fluid
+1.8.
 """
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bireme.errors import FormatError, InvalidArgument, UnsupportedError
+from bireme.errors import FormatError, UnsupportedError, WrongType
 from bireme.ir import Operator, Program, Variable, VarType, default_main_program, unique_name
 from bireme.ir.proto import from_bytes, to_bytes
 from bireme.passes.prune import prune
 
 from .files import read_bytes, written
-from .variables import is_persistable, load_vars, plain, save_persistables, save_vars
+from .remote import whole_model
+from .variables import is_persistable, load_vars, plain, save_job, save_persistables
 
 __all__ = ["load_inference_model", "save_inference_model"]
 
@@ -31,11 +33,12 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Save what is needed to compute `target_vars` from the fed variables; returns the targets'
-    names.
+    """Save what is needed to compute `target_vars` from the fed variables; returns the names of the
+    targets.
 
-    With `export_for_deployment=False` the whole program and all persistable variables are saved
-    instead.
+    A model of a trainer's program does not need servers: trainer 0 fetches the tables it uses.
+
+    With `export_for_deployment=False` the whole program and all persistable variables are saved.
 
     Raises:
         UnknownName: a feed or target is not in the program, or a needed feed is missing.
@@ -44,10 +47,12 @@ def save_inference_model(
     feeds = (
         [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names or [])
     )
-    targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
-    if not targets or not all(isinstance(t, Variable) for t in targets):
-        raise InvalidArgument("target_vars must be variables of the program")
+    targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars or [])
+    missing = not targets and export_for_deployment
+    if missing or not all(isinstance(t, Variable) for t in targets):
+        raise WrongType("target_vars must be variables of the program")
     program = plain(main_program or default_main_program())
+    _warn_of_counts(program)
     names = [t.name for t in targets]
     if not export_for_deployment:
         with written(Path(dirname, (model_filename or _MODEL) + ".main_program")) as file:
@@ -55,17 +60,26 @@ def save_inference_model(
         if not program_only:
             save_persistables(executor, dirname, program, params_filename)
         return names
-    model = inference_program(program, feeds, names)
+    model = inference_program(whole_model(program, {*feeds, *names}), feeds, names)
     _refuse_servers(model)
     with written(Path(dirname, model_filename or _MODEL)) as file:
         file.write(to_bytes(model))
     if not program_only:
-        save_vars(executor, dirname, model, predicate=is_persistable, filename=params_filename)
+        save_job(executor, dirname, program, model, is_persistable, params_filename)
     return names
 
 
+def _warn_of_counts(program: Program) -> None:
+    """Warn that the counts of an AUC are saved like parameters."""
+    if any(op.type == "auc" for op in program.global_block().ops):
+        warnings.warn(
+            "please ensure that you have set the auc states to zeros before saving inference model",
+            stacklevel=3,
+        )
+
+
 def _refuse_servers(model: Program) -> None:
-    """Whoever loads a model has no servers to ask."""
+    """Reject lookups on servers, which the loader of a model does not have."""
     for op in model.global_block().ops:
         if op.type in _ASKING:
             raise UnsupportedError(
@@ -83,7 +97,7 @@ def load_inference_model(
     params_filename: str | None = None,
     pserver_endpoints: Sequence[str] | None = None,
 ) -> list[Any]:
-    """Load a model into the current scope: [program, names of the feeds, target variables].
+    """Load a model into the current scope: [program, feed names, target variables].
 
     Raises:
         FormatError: the directory, the model or a parameter file is missing or damaged.
@@ -102,7 +116,7 @@ def load_inference_model(
 
 
 def inference_program(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Program:
-    """The pruned test program between `feed` and `fetch` operators, as `__model__` holds it."""
+    """The pruned test program with `feed` and `fetch` operators, as stored in `__model__`."""
     block = program.global_block()
     for name in feeds:
         block.var(name)
@@ -125,7 +139,7 @@ def inference_program(program: Program, feeds: Sequence[str], targets: Sequence[
 
 
 def without_feed_fetch(program: Program) -> tuple[Program, list[str], list[str]]:
-    """The program without its `feed` and `fetch` operators, and the names that they carried."""
+    """The program without its `feed` and `fetch` operators, and the names of feeds and fetches."""
     block = program.global_block()
     feeds: dict[int, str] = {}
     fetches: dict[int, str] = {}

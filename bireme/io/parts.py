@@ -1,8 +1,7 @@
 """One process's part of a checkpoint: a folder with raw arrays in `data`, and `manifest.json`.
 
-The manifest begins with the SHA-256 of the rest of it, and holds for every array its place and
-CRC-32. A part is written under another name and renamed when all of it is on the disk. The file
-knows bytes and names, not what they mean to a program.
+The manifest starts with the SHA-256 of its remainder and holds the offset and CRC-32 of every
+array. A part is written under a temporary name and renamed once it is durable.
 """
 
 import hashlib
@@ -10,27 +9,28 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bireme.errors import FormatError
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
+from bireme.errors import FormatError, InvalidArgument
 
 from .disk import Disk
+from .manifest import FORMAT, Entry, Held, OtherFormat, Untrue, clash, parsed
 
 __all__ = ["Part", "Piece", "write_part"]
 
-FORMAT = 1
 DATA, MANIFEST = "data", "manifest.json"
-_READ = 1 << 22  # bytes that are read and checked at once
+_READ = 1 << 22  # bytes read and verified at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows `begin`... of a variable of `height` rows (None: all of it, whatever its shape).
+    """Rows from `begin` on of a variable with `height` rows (None: the whole variable, of any
+    shape).
 
     Rows with `ids` belong to a table: row i of the array is row ids[i] of the variable.
     """
@@ -42,39 +42,32 @@ class Piece:
     ids: Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What the manifest says of one array, or of the ids that stand before it."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    at: int
-    crc: int
-    begin: int = 0
-    height: int | None = None
-    ids: "Entry | None" = field(default=None)
-
-    @property
-    def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON holds it."""
-        found = {key: getattr(self, key) for key in self.__slots__ if key != "ids"}
-        return found if self.ids is None else {**found, "ids": self.ids.plain()}
-
-
 # -- writing -----------------------------------------------------------------------------------
 def write_part(disk: Disk, folder: Path, head: Mapping[str, Any], pieces: Sequence[Piece]) -> int:
-    """Write a part that appears whole or not at all; its size in bytes.
+    """Write a part, complete or not at all; returns its size in bytes.
 
-    A part that is there already is left alone.
+    An existing part is left alone. An unfinished one is removed.
+
+    Raises:
+        InvalidArgument: two of the pieces hold the same rows of a variable.
+        OSError: the disk refuses.
     """
+    _refuse_overlap(folder.name, pieces)
     if folder.exists():
         return 0
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     disk.remove(draft)
+    try:
+        size = _write(disk, draft, head, pieces)
+        disk.rename(draft, folder)
+    except OSError:
+        disk.remove(draft)  # after a failure, do not fill the disk further
+        raise
+    disk.sync(folder.parent)
+    return size
+
+
+def _write(disk: Disk, draft: Path, head: Mapping[str, Any], pieces: Sequence[Piece]) -> int:
     disk.make(draft)
     arrays = [np.asarray(array, order="C") for piece in pieces for array in _arrays(piece)]
     entries = list(_entries(pieces, iter(arrays)))
@@ -84,9 +77,28 @@ def write_part(disk: Disk, folder: Path, head: Mapping[str, Any], pieces: Sequen
     text = json.dumps(said, indent=1).encode()
     disk.write(draft / MANIFEST, [_digest(text), b"\n", text])
     disk.sync(draft)
-    disk.rename(draft, folder)
-    disk.sync(folder.parent)
     return size
+
+
+def _refuse_overlap(part: str, pieces: Sequence[Piece]) -> None:
+    held: dict[str, list[Held]] = {}
+    for piece in pieces:
+        array, by_id = piece.array, piece.ids is not None
+        place = (piece.begin, piece.height, by_id)
+        held.setdefault(piece.name, []).append(Held(part, array.dtype.name, array.shape, *place))
+        if piece.ids is not None and len(np.unique(piece.ids)) < len(piece.ids):
+            raise _twice(piece.name, f"{part} holds an id more than once")
+    for name, each in held.items():
+        tables = sum(one.by_id for one in each)
+        if problem := clash(each) or (f"{part} holds it twice" if tables > 1 else None):
+            raise _twice(name, problem)
+
+
+def _twice(name: str, problem: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"variable {name!r} cannot be saved: {problem}",
+        hint="every row must have exactly one owner: was the program changed after transpile()?",
+    )
 
 
 def _arrays(piece: Piece) -> Iterator[Array]:
@@ -117,7 +129,7 @@ def _digest(text: bytes) -> bytes:
 
 # -- reading -----------------------------------------------------------------------------------
 class Part:
-    """A part that was written, with its manifest read and checked.
+    """A written part, with its manifest read and verified.
 
     Raises:
         FormatError: the manifest is damaged, of a later format, or `data` has another size.
@@ -125,16 +137,18 @@ class Part:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.head = self._manifest()
-        self.entries = [_entry(each) for each in self.head.pop("tensors")]
+        self.head, self.entries = self._manifest()
         path = folder / DATA
-        found = path.stat().st_size if path.exists() else -1
+        try:
+            found = path.stat().st_size if path.exists() else -1
+        except OSError as error:
+            raise _damaged(path, f"cannot be read: {error.strerror}") from None
         if found != self.head["size"]:
             problem = "is missing" if found < 0 else f"has {found} bytes"
             last = next((e for e in self.entries if e.at + e.nbytes > found), None)
             raise _damaged(path, f"{problem}, not {self.head['size']}", last.name if last else None)
 
-    def _manifest(self) -> dict[str, Any]:
+    def _manifest(self) -> tuple[dict[str, Any], list[Entry]]:
         path = self.folder / MANIFEST
         try:
             digest, _, text = path.read_bytes().partition(b"\n")
@@ -142,17 +156,19 @@ class Part:
             raise _damaged(path, f"cannot be read: {error.strerror}") from None
         if digest != _digest(text):
             raise _damaged(path, "does not have the checksum that it begins with")
-        said: dict[str, Any] = json.loads(text)
-        if said["format"] != FORMAT:
+        try:
+            return parsed(text)
+        except Untrue as problem:
+            raise _damaged(path, str(problem)) from None
+        except OtherFormat as other:
             raise FormatError(
-                f"a checkpoint of format {said['format']}; this version reads {FORMAT}",
+                f"a checkpoint of format {other}; this version reads {FORMAT}",
                 where=str(path),
                 hint="load it with the version that saved it",
-            )
-        return said
+            ) from None
 
     def check(self) -> None:
-        """Read everything once.
+        """Verify the checksums of all arrays.
 
         Raises:
             FormatError: an array's bytes have changed since they were saved.
@@ -166,7 +182,7 @@ class Part:
                     self._compare(each, crc)
 
     def read(self, entry: Entry) -> Array:
-        """An array.
+        """Read an array.
 
         Raises:
             FormatError: its bytes have changed since they were saved.
@@ -175,13 +191,22 @@ class Part:
         self._compare(entry, zlib.crc32(data))
         return np.frombuffer(data, entry.dtype).reshape(entry.shape)
 
+    def held(self, entry: Entry) -> Held:
+        """The share of a variable in this part."""
+        place = (entry.begin, entry.height, entry.ids is not None)
+        return Held(self.folder.name, entry.dtype, entry.shape, *place)
+
     def _blocks(self, entry: Entry) -> Iterator[bytes]:
-        with open(self.folder / DATA, "rb") as file:
-            file.seek(entry.at)
-            left = entry.nbytes
-            while left > 0 and (block := file.read(min(left, _READ))):
-                left -= len(block)
-                yield block
+        path = self.folder / DATA
+        try:
+            with open(path, "rb") as file:
+                file.seek(entry.at)
+                left = entry.nbytes
+                while left > 0 and (block := file.read(min(left, _READ))):
+                    left -= len(block)
+                    yield block
+        except OSError as error:
+            raise _damaged(path, f"cannot be read: {error.strerror}", entry.name) from None
 
     def _compare(self, entry: Entry, crc: int) -> None:
         if crc != entry.crc:
@@ -190,16 +215,10 @@ class Part:
             )
 
 
-def _entry(said: dict[str, Any]) -> Entry:
-    ids = said.pop("ids", None)
-    said["shape"] = tuple(said["shape"])
-    return Entry(**said, ids=None if ids is None else _entry(ids))
-
-
 def _damaged(path: Path, problem: str, tensor: str | None = None) -> FormatError:
     return FormatError(
         f"file {path.name} of a checkpoint {problem}",
         tensor=tensor,
         where=f"{path}: tensor {tensor!r}" if tensor else str(path),
-        hint=f"remove {path.parent.parent} to go on from the checkpoint before it",
+        hint=f"remove {path.parent.parent} to resume from the previous checkpoint",
     )

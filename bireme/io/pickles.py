@@ -1,4 +1,4 @@
-"""Pickles that may hold containers and arrays only: loading one never runs foreign code."""
+"""Pickles of containers and arrays only: loading one never executes foreign code."""
 
 import io
 import pickle
@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bireme.runtime.arrays import Array
+from bireme.arrays.namespaces import Array
 
 __all__ = ["dump_arrays", "load_arrays"]
 
@@ -26,12 +26,12 @@ _ALLOWED = {
 
 
 def dump_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
-    """Pickle a dict of arrays so that any Python with any NumPy opens it."""
+    """Pickle a dict of arrays so that any version of Python and NumPy can load it."""
     _Portable(file, protocol=2).dump(dict(arrays))
 
 
 def load_arrays(data: bytes, encoding: str) -> Any:
-    """The object in a pickle; `encoding` is how strings of Python 2 are read.
+    """The object in a pickle; `encoding` decodes strings of Python 2.
 
     Raises:
         pickle.UnpicklingError: it asks for more than containers and arrays. Damaged data may
@@ -48,7 +48,9 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 class _Portable(pickle.Pickler):
-    """Arrays by shape, element type and bytes; NumPy's own way names modules that it has moved."""
+    """Pickles arrays by shape, element type and bytes; NumPy's own format names modules that have
+    moved.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is not np.ndarray:

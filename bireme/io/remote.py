@@ -1,23 +1,25 @@
-"""What servers hold of a trainer's program: fetched and written by trainer 0, as one process would
-have saved it.
+"""Saves the variables of a trainer's program that servers hold, in the files that a single process
+would write.
 
-The work is done by `recv_save` operators, one for each variable, as in Fluid.
+Trainer 0 runs one `recv_save` operator per variable, as in Fluid.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from bireme.arrays.growing_table import Table
+from bireme.arrays.values import SelectedRows
 from bireme.errors import UnsupportedError
 from bireme.ir import Program
 
-__all__ = ["elsewhere", "fetch", "refuse_one_file"]
+__all__ = ["elsewhere", "fetch", "is_remote", "of_servers", "one_file", "whole_model"]
 
 REMOTE = ("Optimizer", "RemotePrefetch")
 
 
 def elsewhere(program: Program) -> set[str]:
-    """The persistable names of a trainer's program whose values no trainer has."""
+    """The persistable names of a trainer's program whose values no trainer holds."""
     overview = program._parameters_on_pservers
     if not program._is_distributed or overview is None:
         return set()
@@ -25,18 +27,48 @@ def elsewhere(program: Program) -> set[str]:
     return slices | set(_groups(program)) | set(_tables(program))
 
 
-def fetch(executor: Any, dirname: str | Path, program: Program) -> None:
-    """Write what `elsewhere` names to files of these names; trainer 0 does it, others do nothing.
+def is_remote(value: Any) -> bool:
+    """Whether the scope holds this only as a reference to a table on servers."""
+    return hasattr(value, "rows") and not isinstance(value, Table | SelectedRows)
 
-    Rows of tables that go by id become one SelectedRows, ids rising.
+
+def of_servers(program: Program) -> set[str]:
+    """The names of a trainer's program whose values servers own, even if trainers have copies;
+    empty for a program without servers.
     """
-    if not elsewhere(program) or not program._is_chief:
+    overview = program._parameters_on_pservers
+    found = elsewhere(program) | set(overview.served if overview is not None else ())
+    for op in (op for block in program.blocks for op in block.ops):
+        if op.type == "recv":
+            found.update(op.output_arg_names)
+        elif op.type == "distributed_lookup_table":
+            found.update(op.input("W"))
+        elif op.type == "concat" and found.issuperset(op.input_arg_names):
+            found.update(op.output_arg_names)  # slices are replaced by the whole variable
+    return found
+
+
+def whole_model(program: Program, names: Collection[str]) -> Program:
+    """The trainer's program before the split, if it has these names there."""
+    origin = program._origin_program
+    if not program._is_distributed or origin is None:
+        return program
+    return origin if origin.global_block().vars.keys() >= set(names) else program
+
+
+def fetch(executor: Any, dirname: str | Path, program: Program, wanted: Collection[str]) -> None:
+    """Write the variables named by both `elsewhere` and `wanted` to files; only trainer 0 does so.
+
+    Rows of distributed tables become one SelectedRows with ascending ids.
+    """
+    if elsewhere(program).isdisjoint(wanted) or not program._is_chief:
         return
     fetching = Program()
     fetching._trainer_id = program._trainer_id
     for name, parts in _groups(program).items():
-        _receive(fetching, Path(dirname, name), _needed(parts))
-    for name in _tables(program):
+        if name in wanted:
+            _receive(fetching, Path(dirname, name), _needed(parts))
+    for name in (table for table in _tables(program) if table in wanted):
         attrs = {"endpoints": list(program._endpoints), "file_path": str(Path(dirname, name))}
         names = {"remote_varnames": [name] * len(program._endpoints)}
         fetching.global_block().append_op(type="recv_save", attrs=attrs | names)
@@ -51,7 +83,7 @@ def _groups(program: Program) -> dict[str, list[Any]]:
 
 
 def _needed(parts: list[Any]) -> list[Any]:
-    """The slices in order; of what is whole on several servers, the first."""
+    """The slices in order; of a variable that is whole on several servers, the first copy."""
     sliced = sorted((p for p in parts if p.is_slice), key=lambda p: p.offset)
     return sliced or parts[:1]
 
@@ -72,19 +104,14 @@ def _receive(fetching: Program, path: Path, parts: list[Any]) -> None:
 
 
 def _tables(program: Program) -> Iterator[str]:
-    """Tables whose rows the servers keep by id."""
+    """Tables whose rows the servers store by id."""
     names = (op.attrs.get("bireme.table") for op in program.global_block().ops)
     return iter(dict.fromkeys(name for name in names if name))
 
 
-def refuse_one_file(program: Program, filename: str | None) -> None:
-    """Servers' variables come one by one.
-
-    Raises:
-        UnsupportedError: all shall be in one file.
-    """
-    if filename is not None and elsewhere(program):
-        raise UnsupportedError(
-            f"saving a distributed program's variables to one file, {filename!r}",
-            hint="leave filename out: one file for each variable",
-        )
+def one_file(filename: str) -> UnsupportedError:
+    """The refusal of a single file for variables that a job would load from servers' files."""
+    return UnsupportedError(
+        f"saving a distributed program's variables to one file, {filename!r}",
+        hint="leave filename out: one file for each variable",
+    )

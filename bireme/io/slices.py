@@ -1,4 +1,4 @@
-"""Files of whole variables for a server, which takes its rows of each."""
+"""Loads a server's rows from files of whole variables."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bireme.errors import FormatError
+from bireme.arrays.growing_table import Table
+from bireme.arrays.values import LoDTensor, SelectedRows
+from bireme.errors import FormatError, InvalidArgument
 from bireme.ir import Program, Variable
 from bireme.runtime.scope import Scope
-from bireme.runtime.tables import Table
-from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .files import read_bytes
 from .streams import Reader
@@ -21,7 +21,7 @@ __all__ = ["Place", "is_server", "load_slices", "places_of"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The rows of a variable that a slice holds; without a height it is all of it."""
+    """The rows of a variable that a slice holds; without a height, the whole variable or a copy."""
 
     name: str
     begin: int = 0
@@ -29,37 +29,39 @@ class Place:
 
 
 def places_of(program: Program) -> dict[str, Place]:
-    """Where a server's slices lie in their variables, as its `listen_and_serv` says."""
+    """The positions of a server's slices in their variables, from its `listen_and_serv`."""
     found = {}
     for op in program.global_block().ops:
         for text in op.attrs.get("bireme.slices", ()) if op.type == "listen_and_serv" else ():
             slice_, name, begin, height = text.rsplit(":", 3)
-            found[slice_] = Place(name, int(begin), int(height))
+            found[slice_] = Place(name, int(begin), int(height) if int(height) >= 0 else None)
     return found
 
 
 def is_server(program: Program) -> bool:
-    """Whether this is the program of a parameter server."""
+    """Whether this is a parameter server's program."""
     return any(op.type == "listen_and_serv" for op in program.global_block().ops)
 
 
 def load_slices(
     dirname: str | Path, program: Program, variables: list[Variable], scope: Scope
 ) -> None:
-    """Fill a server's variables from files that a trainer or one process saved.
+    """Load a server's variables from files saved by a trainer or a single process.
 
-    What has a slice must have a file, other variables are filled where there is one.
+    Slices require a file; other variables are loaded if there is one.
 
     Raises:
         FormatError: a file is missing, damaged, or holds other shapes.
     """
     places = places_of(program)
-    values = list(_values(Path(dirname), places, variables, scope))
+    values = [
+        (var, _owned(program, value, scope.var(var.name).value))
+        for var, value in _values(Path(dirname), places, variables, scope)
+    ]
     for var, value in values:
         cell = scope.var(var.name)
         if isinstance(value, SelectedRows) and isinstance(cell.value, Table):
-            mine = _mine(program, value)
-            cell.value.restore(value.rows[mine], value.value[mine])
+            cell.value.restore(value.rows, value.value)
         elif not isinstance(value, SelectedRows):
             cell.put(value)
 
@@ -95,8 +97,28 @@ def _cut(value: Any, place: Place, var: Variable, path: Path) -> Any:
     return np.array(cut)
 
 
+def _owned(program: Program, value: Any, table: Any) -> Any:
+    """Of rows by id, those that belong to this server; other values unchanged.
+
+    Raises:
+        FormatError: they do not fit the table.
+    """
+    if not isinstance(value, SelectedRows) or not isinstance(table, Table):
+        return value
+    mine = _mine(program, value)
+    try:
+        table.check(value.rows[mine], value.value[mine])
+    except InvalidArgument as problem:
+        raise FormatError(
+            f"the file does not fit: {problem.message}",
+            tensor=table.name,
+            hint="load what the same model saved",
+        ) from None
+    return SelectedRows(value.rows[mine], value.value[mine], value.height)
+
+
 def _mine(program: Program, rows: SelectedRows) -> Any:
-    """Which rows by id live on this server."""
+    """Which rows by id belong to this server."""
     (op,) = [op for op in program.global_block().ops if op.type == "listen_and_serv"]
     servers = int(op.attrs.get("bireme.servers", 1))
     return np.asarray(rows.rows) % servers == int(op.attrs.get("pserver_id", 0))

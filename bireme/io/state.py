@@ -1,8 +1,7 @@
 """`save` and `load`: a program with its parameters and optimizer state under one path prefix, as
 pickled dicts.
 
-The pickles hold dicts of NumPy arrays. Loading accepts exactly that and nothing that would run
-code.
+The pickles contain dicts of NumPy arrays. Loading rejects everything else, so no foreign code runs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.namespaces import Array, to_host
 from bireme.errors import FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Program, Variable
 from bireme.ir.proto import to_bytes
-from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.scope import global_scope
 
 from .files import read_bytes, written
@@ -51,7 +50,7 @@ def load(
     executor: Any = None,
     var_list: Iterable[Variable] | None = None,
 ) -> None:
-    """Load what `save` wrote (or a directory that `save_persistables` wrote) into the current
+    """Load what `save` wrote (or a directory written by `save_persistables`) into the current
     scope.
 
     Raises:
@@ -82,9 +81,9 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
 def set_program_state(
     program: Program, state_dict: Mapping[str, Array], strict: bool = False
 ) -> None:
-    """Give the program's persistable variables the arrays of `state_dict`.
+    """Set the program's persistable variables from the arrays of `state_dict`.
 
-    With `strict` every persistable variable must be there; otherwise those that are not keep their
+    With `strict` every persistable variable must be present; otherwise missing ones keep their
     values.
 
     Raises:
@@ -125,7 +124,7 @@ def _state(variables: Iterable[Variable]) -> State:
             )
         if not hasattr(cell.value, "__array__"):
             raise UnsupportedError(
-                f"variable {var.name!r} is a table of rows by id, which this file has no form for",
+                f"variable {var.name!r} is a table of rows by id, unsupported by this format",
                 hint="use save_persistables, which saves rows with their ids",
             )
         state[var.name] = np.ascontiguousarray(to_host(cell.value))
@@ -139,7 +138,7 @@ def _unpickled(path: str) -> State:
         plain = {
             str(k): np.asarray(v) for k, v in state.items() if k != "StructuredToParameterName@@"
         }
-    except Exception as cause:  # any byte may be damaged, so any error may come
+    except Exception as cause:  # damaged data can raise any error
         raise FormatError(
             "this is not a pickled dict of arrays",
             where=path,

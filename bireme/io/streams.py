@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.values import LoDTensor, SelectedRows, is_valid_lod
 from bireme.errors import FormatError
 from bireme.ir import ITEM_SIZE, VarType, numpy_name, to_dtype
 from bireme.protos import framework_pb2 as pb
-from bireme.runtime.arrays import Array, to_host
-from bireme.runtime.values import LoDTensor, SelectedRows, is_valid_lod
 
 __all__ = ["Reader", "write_value"]
 
@@ -25,7 +25,7 @@ _MAX_DESC = 4096
 
 
 def write_value(file: BinaryIO, value: Any) -> None:
-    """Append the stream of an array, a LoDTensor or SelectedRows."""
+    """Append an array, a LoDTensor or SelectedRows to a stream."""
     if isinstance(value, SelectedRows):
         rows = np.asarray(to_host(value.rows), dtype="<i8")
         file.write(struct.pack("<IQ", 0, rows.size))
@@ -54,7 +54,7 @@ def _write_tensor(file: BinaryIO, array: Array) -> None:
 
 
 class Reader:
-    """Reads streams one after another from the content of a file.
+    """Reads consecutive streams from the content of a file.
 
     Every error is a `FormatError` that names the file, the tensor and the byte offset.
     """
@@ -66,7 +66,7 @@ class Reader:
         self.offset = 0
 
     def tensor(self, name: str) -> Any:
-        """The next LoDTensor stream: an array, or a LoDTensor where it has a LoD."""
+        """The next LoDTensor stream: an array, or a LoDTensor if it has a LoD."""
         self._tensor = name
         self._version()
         levels = self._count("LoD levels", 8)
@@ -89,7 +89,7 @@ class Reader:
         return SelectedRows(rows, value, height)
 
     def end(self) -> None:
-        """Nothing may follow.
+        """Check that the end is reached.
 
         Raises:
             FormatError: bytes are left over.
@@ -129,7 +129,7 @@ class Reader:
         return data.reshape(tuple(desc.dims)).copy()
 
     def _count(self, what: str, size: int) -> int:
-        """A uint64 count of things of `size` bytes that must fit in what is left."""
+        """A uint64 count of items of `size` bytes that must fit in the remaining data."""
         count: int = struct.unpack("<Q", self._take(8, f"a number of {what}"))[0]
         if count * size > len(self._data) - self.offset:
             raise self._damaged(f"{count} {what} do not fit in the file")

@@ -1,17 +1,19 @@
-"""Variables of a scope to files and back, one file each or all in one, in Fluid's formats."""
+"""Saves and loads variables of a scope, one file each or all in one file, in Fluid's formats."""
 
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from bireme.arrays.growing_table import Table
+from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Parameter, Program, Variable, VarType, default_main_program
 from bireme.runtime.scope import Scope, global_scope
-from bireme.runtime.tables import Table
-from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .files import read_bytes, written
-from .remote import elsewhere, fetch, refuse_one_file
+from .remote import elsewhere, fetch, is_remote, one_file
 from .slices import is_server, load_slices
 from .streams import Reader, write_value
 
@@ -23,6 +25,7 @@ __all__ = [
     "load_params",
     "load_persistables",
     "load_vars",
+    "save_job",
     "save_params",
     "save_persistables",
     "save_vars",
@@ -36,7 +39,7 @@ def is_parameter(var: Variable) -> bool:
 
 
 def is_persistable(var: Variable) -> bool:
-    """Whether the variable outlives a run and holds something that can be saved."""
+    """Whether the variable is persistable and of a kind that can be saved."""
     return var.persistable and var.type not in _NOT_SAVED
 
 
@@ -57,10 +60,10 @@ def save_vars(
     predicate: Callable[[Variable], bool] | None = None,
     filename: str | None = None,
 ) -> None:
-    """Save the listed variables, or those of the program for which `predicate` is true.
+    """Save the given variables, or those of the program for which `predicate` is true.
 
-    One file per variable under `dirname`, or one file `filename` with all of them in the order of
-    their names. Files appear whole or not at all.
+    Writes one file per variable under `dirname`, or one file `filename` with all variables in order
+    of their names. Files appear complete or not at all.
 
     Raises:
         InvalidArgument: a variable has no value yet.
@@ -83,8 +86,14 @@ def save_params(
     main_program: Program | None = None,
     filename: str | None = None,
 ) -> None:
-    """Save the parameters of a program."""
-    save_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
+    """Save the parameters of a program; for a trainer's program, trainer 0 fetches those that
+    servers hold.
+
+    Raises:
+        UnsupportedError: parameters of servers, to one file.
+    """
+    program = plain(main_program)
+    save_job(executor, dirname, program, program, is_parameter, filename)
 
 
 def save_persistables(
@@ -93,23 +102,61 @@ def save_persistables(
     main_program: Program | None = None,
     filename: str | None = None,
 ) -> None:
-    """Save everything that outlives a run: parameters, optimizer state, counters.
+    """Save all persistable variables: parameters, optimizer state, counters.
 
-    Of a trainer's program every trainer saves what it has, and trainer 0 fetches from the servers
-    what they alone have.
+    For a trainer's program every trainer saves its own variables, and trainer 0 fetches those that
+    only servers hold.
 
     Raises:
         UnsupportedError: a trainer's program, to one file.
     """
     program = plain(main_program)
-    refuse_one_file(program, filename)
+    save_job(executor, dirname, program, program, is_persistable, filename)
+
+
+def save_job(
+    executor: Any,
+    dirname: str | None,
+    program: Program,
+    model: Program,
+    predicate: Callable[[Variable], bool],
+    filename: str | None = None,
+) -> None:
+    """Save the variables of `model` for which `predicate` is true; those that only servers hold are
+    fetched according to the trainer's `program`.
+    """
     remote = elsewhere(program)
+    own = {v.name for v in model.list_vars() if predicate(v)}
+    wanted = own | (remote if model is program and predicate is is_persistable else set())
+    if filename is not None and not remote.isdisjoint(wanted):
+        if model is program:
+            raise one_file(filename)
+        if program._is_chief:  # the others lack what servers hold
+            _save_as_one(
+                executor, _path(dirname, filename), program, _chosen(model, None, predicate)
+            )
+        return
 
     def has(var: Variable) -> bool:
-        return is_persistable(var) and var.name not in remote
+        return predicate(var) and var.name not in remote
 
-    save_vars(executor, dirname, program, predicate=has, filename=filename)
-    fetch(executor, dirname or "", program)
+    save_vars(executor, dirname, model, predicate=has, filename=filename)
+    fetch(executor, dirname or "", program, wanted)
+
+
+def _save_as_one(executor: Any, path: Path, program: Program, chosen: list[Variable]) -> None:
+    """Write variables to one file, those that servers hold from files fetched beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=path.parent) as folder:
+        fetch(executor, folder, program, {var.name for var in chosen})
+        with written(path) as file:
+            for var in chosen:
+                part = Path(folder, var.name)
+                if part.exists():
+                    with part.open("rb") as source:
+                        shutil.copyfileobj(source, file)
+                else:
+                    write_value(file, _value(global_scope(), var))
 
 
 # -- loading -----------------------------------------------------------------------------------
@@ -121,7 +168,7 @@ def load_vars(
     predicate: Callable[[Variable], bool] | None = None,
     filename: str | None = None,
 ) -> None:
-    """Load what `save_vars` saved, by either implementation; nothing changes unless all of it fits.
+    """Load the files of `save_vars`, written by bireme or Fluid; all or nothing.
 
     Raises:
         FormatError: a file is missing, damaged, or holds another shape or dtype than declared.
@@ -134,7 +181,7 @@ def load_vars(
     for var, value in zip(chosen, values, strict=True):
         cell = scope.var(var.name)
         if _grows(var) and isinstance(cell.value, Table):
-            cell.value.restore(value.rows, value.value)  # other rows begin as they would
+            cell.value.restore(value.rows, value.value)  # other rows keep their initial values
         else:
             cell.put(Table.of(var.name, value) if _grows(var) else value)
 
@@ -155,8 +202,8 @@ def load_persistables(
     main_program: Program | None = None,
     filename: str | None = None,
 ) -> None:
-    """Load everything that outlives a run; a trainer's program loads what trainers have, a
-    server's its rows of whole variables.
+    """Load all persistable variables; a trainer's program loads those of trainers, a server's
+    program its rows of whole variables.
     """
     program = plain(main_program)
     if is_server(program):
@@ -190,7 +237,7 @@ def _combined(dirname: str | None, chosen: Iterable[Variable], filename: str) ->
 
 
 def _grows(var: Variable) -> bool:
-    """Whether the variable is a table without a number of rows, which is saved with their ids."""
+    """Whether the variable is a table without declared rows, which is saved with its ids."""
     return var.persistable and var.type == VarType.LOD_TENSOR and var.shape[:1] == (-1,)
 
 
@@ -220,7 +267,7 @@ def _chosen(
     vars: Iterable[Variable | str] | None,
     predicate: Callable[[Variable], bool] | None,
 ) -> list[Variable]:
-    """The variables meant, each once, in the order of their names."""
+    """The selected variables, each once, in order of their names."""
     program = plain(program)
     if vars is None:
         found = [v for v in program.list_vars() if predicate is None or predicate(v)]
@@ -232,7 +279,7 @@ def _chosen(
 
 
 def plain(program: Any) -> Program:
-    """The program itself, also where a CompiledProgram was given."""
+    """The program itself, or that of a CompiledProgram."""
     found: Program = getattr(program, "program", program) or default_main_program()
     return found
 
@@ -247,9 +294,9 @@ def _value(scope: Scope, var: Variable) -> Any:
         )
     if isinstance(value, Table):
         return value.selected()
-    if hasattr(value, "rows") and not isinstance(value, SelectedRows):
+    if is_remote(value):
         raise UnsupportedError(
-            f"table {var.name!r} lives at the servers, which alone can save it",
+            f"table {var.name!r} is on the servers, and only they can save it",
             hint="save the other variables here: vars=[...]",
         )
     return value

@@ -1,10 +1,16 @@
 """What users call to build a program: one function per layer."""
 
+from importlib import import_module
+from typing import Any
+
 from . import math_op_patch
+from .anchor_targets import *
 from .classes import *
 from .control_flow import *
 from .decode import *
 from .decode_helpers import *
+from .deformable import *
+from .detection import *
 from .distributions import *
 from .draws import *
 from .elementwise import *
@@ -20,12 +26,25 @@ from .ops import *
 from .order import *
 from .picking import *
 from .pixels import *
-from .py_reader import *
 from .random import *
 from .reduction import *
+from .regions import *
 from .rnn import *
+from .sampling_grid import *
 from .sequence_lod import *
 from .shaping import *
 from .sparse import *
+from .ssd import *
+from .suppression import *
+from .tags import *
 from .tensor import *
 from .vision import *
+
+_READERS = ("create_py_reader_by_data", "double_buffer", "py_reader", "read_file")
+
+
+def __getattr__(name: str) -> Any:
+    """Fluid keeps readers among the layers; ours stand above them, and load when asked for."""
+    if name not in _READERS:
+        raise AttributeError(f"module 'bireme.layers' has no attribute '{name}'")
+    return getattr(import_module("bireme.reader.py_reader"), name)

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.errors import WrongType
 from bireme.ir import Variable, VarType, unique_name
 
 from .helper import LayerHelper
 from .single import append, checked
+from .tensor import joined_array
 
 __all__ = [
     "array_length",
@@ -31,7 +32,7 @@ _ARRAY = VarType.LOD_TENSOR_ARRAY
 def _is_array(array: Any, layer: str) -> Variable:
     if isinstance(array, Variable) and array.type == _ARRAY:
         return array
-    raise InvalidArgument(
+    raise WrongType(
         f"{layer} needs an array of tensors", hint="array = layers.create_array('float32')"
     )
 
@@ -71,16 +72,8 @@ def tensor_array_to_tensor(
     input: Variable, axis: int = 1, name: str | None = None, use_stack: bool = False
 ) -> tuple[Variable, Variable]:
     """The elements joined along `axis` (or stacked), and their sizes there."""
-    helper = LayerHelper("tensor_array_to_tensor", name=name)
-    out = helper.create_variable_for_type_inference(_is_array(input, "the layer").dtype)
-    sizes = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type="tensor_array_to_tensor",
-        inputs={"X": input},
-        outputs={"Out": [out], "OutIndex": [sizes]},
-        attrs={"axis": axis, "use_stack": use_stack},
-    )
-    return out, sizes
+    array = _is_array(input, "the layer")
+    return joined_array(array, axis, "tensor_array_to_tensor", stacked=use_stack, name=name)
 
 
 # -- rank tables ------------------------------------------------------------------------------

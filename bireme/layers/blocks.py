@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, as_builtin
 from bireme.ir import Block, BlockRef, Program, Variable, VarType, default_main_program
 
 
@@ -103,10 +103,10 @@ def flatten(tree: Any) -> list[Any]:
     return [tree]
 
 
-def pack_as(tree: Any, leaves: Iterable[Any]) -> Any:
-    """The structure of `tree` around other leaves."""
-    rest = iter(leaves)
-    return map_structure(lambda _: next(rest), tree)
+def pack_sequence_as(structure: Any, flat_sequence: Iterable[Any]) -> Any:
+    """The nesting of `structure` around other leaves."""
+    rest = iter(flat_sequence)
+    return map_structure(lambda _: next(rest), structure)
 
 
 def same_structure(first: Any, second: Any) -> bool:
@@ -126,3 +126,40 @@ def same_structure(first: Any, second: Any) -> bool:
             and all(map(same_structure, first, second))
         )
     return True
+
+
+def is_sequence(tree: Any) -> bool:
+    """Whether it is a list, a tuple or a dict."""
+    return isinstance(tree, list | tuple | dict)
+
+
+def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> None:
+    """Check that two nested results have their leaves in the same places.
+
+    Raises:
+        ValueError: they have not.
+        TypeError: they have, in containers of other types, and `check_types` is True.
+    """
+    if not same_structure(nest1, nest2):
+        raise as_builtin(ValueError, InvalidArgument)(
+            f"the structures {nest1!r} and {nest2!r} differ"
+        )
+    if check_types and is_sequence(nest1):
+        if type(nest1) is not type(nest2):
+            raise as_builtin(TypeError, InvalidArgument)(f"{type(nest1)} is not {type(nest2)}")
+        for key in nest1 if isinstance(nest1, dict) else range(len(nest1)):
+            assert_same_structure(nest1[key], nest2[key])
+
+
+def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[Any]:
+    """One value `n` times, or a sequence of `n` values, as a list.
+
+    Raises:
+        ValueError: it has another length, or a value is no `dtype`.
+    """
+    values = list(value) if isinstance(value, list | tuple) else [value] * n
+    if len(values) != n or not all(isinstance(each, dtype) for each in values):
+        raise as_builtin(ValueError, InvalidArgument)(
+            f"{name} is {value!r}, not one {dtype.__name__} or {n} of them"
+        )
+    return values

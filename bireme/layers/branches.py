@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, WrongType
 from bireme.ir import Block, Variable, VarType, default_main_program, unique_name
 
 from . import blocks
@@ -44,12 +44,11 @@ class ConditionalBlock:
     def _complete(self, inside: Block) -> None:
         parent = blocks.parent_of(inside)
         reads, writes = blocks.reads_and_writes(inside)
-        conditions = {var.name for var in self.inputs}
         parent.append_op(
             type="conditional_block",
             inputs={
                 "Cond": self.inputs,
-                "Input": blocks.outer_variables(parent, [n for n in reads if n not in conditions]),
+                "Input": blocks.outer_variables(parent, reads),
             },
             outputs={
                 "Out": blocks.outer_variables(parent, writes),
@@ -129,7 +128,7 @@ def cond(
     _check_variable(pred, "pred")
     for side, function in (("true_fn", true_fn), ("false_fn", false_fn)):
         if function is not None and not callable(function):
-            raise InvalidArgument(f"{side} must be callable, got {type(function).__name__}")
+            raise WrongType(f"{side} must be callable, got {type(function).__name__}")
     when_true = _branch(pred, true_fn) if true_fn is not None else None
     when_false = _branch(logical_not(pred), false_fn) if false_fn is not None else None
     if when_true is None and when_false is None:
@@ -186,7 +185,7 @@ def case(
         raise InvalidArgument("case needs at least one (predicate, function) pair")
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and callable(pair[1])):
-            raise InvalidArgument("each item of pred_fn_pairs must be (predicate, function)")
+            raise WrongType("each item of pred_fn_pairs must be (predicate, function)")
     if default is None:
         default = pairs.pop()[1]
     return _chained(pairs, default)
@@ -334,4 +333,4 @@ class IfElse:
 
 def _check_variable(var: Any, what: str) -> None:
     if not isinstance(var, Variable):
-        raise InvalidArgument(f"{what} must be a Variable, got {type(var).__name__}")
+        raise WrongType(f"{what} must be a Variable, got {type(var).__name__}")

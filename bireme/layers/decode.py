@@ -60,6 +60,15 @@ class Decoder:
         return outputs, final_states
 
 
+def _merged(x: Variable) -> Variable:
+    """(batch * beam, ...) of (batch, beam, ...); unknown sizes behind stay what they are."""
+    rest = len(x.shape) - 2
+    if -1 not in x.shape[2:]:
+        return reshape(x, [-1, *x.shape[2:]])
+    last = transpose(x, [*range(2, rest + 2), 0, 1])
+    return transpose(reshape(last, [*[0] * rest, -1]), [rest, *range(rest)])
+
+
 class BeamSearchDecoder(Decoder):
     """Beam search with a cell.
 
@@ -92,19 +101,20 @@ class BeamSearchDecoder(Decoder):
     def tile_beam_merge_with_batch(x: Variable, beam_size: int) -> Variable:
         """Each row of `x` `beam_size` times: (batch * beam, ...)."""
         tiled = expand(unsqueeze(x, [1]), [1, beam_size, *[1] * (len(x.shape) - 1)])
-        return reshape(tiled, [-1, *x.shape[1:]])
+        return _merged(tiled)
 
     def _beams(self, x: Variable) -> Variable:
         """(batch, beam, ...) of (batch, ...)."""
         return expand(unsqueeze(x, [1]), [1, self.beam_size, *[1] * (len(x.shape) - 1)])
 
-    def _merged(self, x: Variable) -> Variable:
-        """(batch * beam, ...) of (batch, beam, ...)."""
-        return reshape(x, [-1, *x.shape[2:]])
-
     def _parted(self, x: Variable) -> Variable:
         """(batch, beam, ...) of (batch * beam, ...)."""
-        return reshape(x, [-1, self.beam_size, *x.shape[1:]])
+        rest = len(x.shape) - 1
+        if -1 not in x.shape[1:]:
+            return reshape(x, [-1, self.beam_size, *x.shape[1:]])
+        last = transpose(x, [*range(1, rest + 1), 0])
+        parted = reshape(last, [*[0] * rest, -1, self.beam_size])
+        return transpose(parted, [rest, rest + 1, *range(rest)])
 
     def _gathered(self, x: Variable, indices: Variable) -> Variable:
         """x[row, indices[row, beam]] for every row and beam."""
@@ -132,8 +142,8 @@ class BeamSearchDecoder(Decoder):
         return inputs, self.StateWrapper(states, log_probs, finished, lengths), finished
 
     def step(self, time: Variable, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, ...]:
-        inputs = blocks.map_structure(self._merged, inputs)
-        before = blocks.map_structure(self._merged, states.cell_states)
+        inputs = blocks.map_structure(_merged, inputs)
+        before = blocks.map_structure(_merged, states.cell_states)
         outputs, after = self.cell.call(inputs, before, **kwargs)
         outputs = blocks.map_structure(self._parted, outputs)
         after = blocks.map_structure(self._parted, after)

@@ -13,6 +13,7 @@ from .nn import softmax
 from .ops import exp, log
 from .random import gaussian_random, uniform_random
 from .reduction import reduce_sum
+from .shaping import reshape
 from .tensor import assign, cast
 
 __all__ = ["Categorical", "MultivariateNormalDiag", "Normal", "Uniform"]
@@ -47,6 +48,18 @@ def _variable(value: Any) -> Any:
     return assign(np.atleast_1d(np.asarray(value, dtype="float32")))
 
 
+def _parameters(first: Any, second: Any) -> tuple[Any, Any]:
+    """Two parameters as variables; numbers and arrays are spread to one shape."""
+    if not isinstance(first, Variable) and not isinstance(second, Variable):
+        first, second = np.broadcast_arrays(np.asarray(first), np.asarray(second))
+    return _variable(first), _variable(second)
+
+
+def _is_number(*values: Any) -> bool:
+    """Whether samples have no dimensions of the parameters."""
+    return all(np.isscalar(value) for value in values)
+
+
 def _drawn(shape: Any, like: Any) -> list[int]:
     """The shape of samples of a variable of a known shape."""
     if any(n < 0 for n in like.shape):
@@ -61,11 +74,13 @@ class Uniform(Distribution):
     """Between `low` and `high`, which may be numbers, arrays or variables."""
 
     def __init__(self, low: Any, high: Any) -> None:
-        self.low, self.high = _variable(low), _variable(high)
+        self._plain = _is_number(low, high)
+        self.low, self.high = _parameters(low, high)
 
     def sample(self, shape: Any, seed: int = 0) -> Any:
         unit: Any = uniform_random(_drawn(shape, self.low), "float32", 0.0, 1.0, seed)
-        return unit * (self.high - self.low) + self.low
+        found = unit * (self.high - self.low) + self.low
+        return reshape(found, shape) if self._plain else found
 
     def log_prob(self, value: Any) -> Any:
         above: Any = cast(less_than(self.low, value), value.dtype)
@@ -81,11 +96,13 @@ class Normal(Distribution):
     """With mean `loc` and standard deviation `scale`."""
 
     def __init__(self, loc: Any, scale: Any) -> None:
-        self.loc, self.scale = _variable(loc), _variable(scale)
+        self._plain = _is_number(loc, scale)
+        self.loc, self.scale = _parameters(loc, scale)
 
     def sample(self, shape: Any, seed: int = 0) -> Any:
         unit: Any = gaussian_random(_drawn(shape, self.loc), 0.0, 1.0, seed)
-        return unit * self.scale + self.loc
+        found = unit * self.scale + self.loc
+        return reshape(found, shape) if self._plain else found
 
     def entropy(self) -> Any:
         half = 0.5 + 0.5 * math.log(2 * math.pi)

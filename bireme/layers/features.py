@@ -68,7 +68,7 @@ def fsp_matrix(x: Variable, y: Variable) -> Variable:
     return append("fsp", {"X": x, "Y": y}, layer="fsp_matrix")
 
 
-# -- doors to the host -------------------------------------------------------------------------
+# -- operators that run on the host ------------------------------------------------------------
 def Print(
     input: Variable,
     first_n: int = -1,

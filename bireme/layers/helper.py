@@ -8,6 +8,7 @@ from typing import Any
 
 import bireme.ops  # noqa: F401  the rows of the operators that layers append
 from bireme.errors import InvalidArgument
+from bireme.initializer import Constant, Xavier
 from bireme.ir import (
     Operator,
     Parameter,
@@ -20,6 +21,8 @@ from bireme.ir import (
     unique_name,
 )
 from bireme.param_attr import ParamAttr, WeightNormParamAttr
+
+from .weight_norm import create_weight_normalized
 
 _FLOATS = (VarType.FP16, VarType.FP32, VarType.FP64)
 
@@ -113,10 +116,15 @@ class LayerHelper:
             attr.initializer = default_initializer or self._initializer(is_bias, dtype)
         if attr.name is None:
             attr.name = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
+        if any(size < 1 for size in shape[1:]) or (len(shape) and shape[0] < -1):
+            raise InvalidArgument(
+                f"{self.layer_type}: parameter '{attr.name}' would have shape {list(shape)}: "
+                "a size of the input is unknown",
+                hint="declare the sizes that a weight depends on: only the batch may be None",
+            )
         if isinstance(attr, WeightNormParamAttr):
-            from .weight_norm import create_weight_normalized
-
-            return create_weight_normalized(self, attr, shape, dtype)
+            block = self.main_program.current_block()
+            return create_weight_normalized(self.declare_parameter, block, attr, shape, dtype)
         return self.declare_parameter(attr, shape, dtype, stop_gradient=stop_gradient, type=type)
 
     def declare_parameter(
@@ -212,8 +220,6 @@ class LayerHelper:
         return out
 
     def _initializer(self, is_bias: bool, dtype: VarType) -> Any:
-        from bireme.initializer import Constant, Xavier
-
         if is_bias:
             return Constant(0.0)
         if dtype not in _FLOATS:

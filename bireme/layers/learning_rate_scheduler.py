@@ -11,6 +11,7 @@ from typing import Any
 from bireme.errors import InvalidArgument
 from bireme.initializer import Constant
 from bireme.ir import Variable, VarType, default_main_program
+from bireme.ir.names import COUNTER
 
 from .branches import Switch
 from .elementwise import elementwise_min
@@ -60,7 +61,7 @@ def noam_decay(d_model: int, warmup_steps: int, learning_rate: float = 1.0) -> V
     1706.03762).
     """
     with default_main_program()._lr_schedule_guard():
-        step = _step(1)
+        step = _decay_step_counter(1)
         falling = step**-0.5
         rising = (warmup_steps**-1.5) * step
         rate: Variable = learning_rate * (d_model**-0.5) * _any(elementwise_min(falling, rising))
@@ -109,7 +110,7 @@ def polynomial_decay(
     After `decay_steps` the end rate stays, or with `cycle` a longer period begins.
     """
     with default_main_program()._lr_schedule_guard():
-        step, span = _step(), _any(decay_steps)
+        step, span = _decay_step_counter(), _any(decay_steps)
         if cycle:
             span = span * _cycles(step, decay_steps)
         else:
@@ -141,7 +142,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
             hint="for one value for ever give the optimizer a number",
         )
     with default_main_program()._lr_schedule_guard():
-        step = _step()
+        step = _decay_step_counter()
         rate: Variable = create_global_var(
             shape=[1], value=0.0, dtype="float32", persistable=True, name="learning_rate"
         )
@@ -160,7 +161,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
 def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Variable:
     """rate * (cos(pi * epoch / epochs) + 1) / 2 (arXiv 1608.03983)."""
     with default_main_program()._lr_schedule_guard():
-        epoch = _any(floor(_step() / step_each_epoch))
+        epoch = _any(floor(_decay_step_counter() / step_each_epoch))
         rate: Variable = learning_rate * 0.5 * (_any(cos(epoch * math.pi / epochs)) + 1)
     return rate
 
@@ -177,7 +178,7 @@ def linear_lr_warmup(
         rate: Variable = create_global_var(
             shape=[1], value=0.0, dtype=dtype, persistable=True, name="learning_rate_warmup"
         )
-        step = _step()
+        step = _decay_step_counter()
         with Switch() as switch:
             with switch.case(step < warmup_steps):
                 assign(start_lr + rise * (step / float(warmup_steps)), rate)
@@ -188,14 +189,14 @@ def linear_lr_warmup(
     return rate
 
 
-def _step(begin: int = 0) -> Any:
+def _decay_step_counter(begin: int = 0) -> Any:
     """The number of this step as float32."""
-    counter = autoincreased_step_counter(counter_name="@LR_DECAY_COUNTER@", begin=begin, step=1)
+    counter = autoincreased_step_counter(counter_name=COUNTER, begin=begin, step=1)
     return cast(counter, "float32")
 
 
 def _periods(decay_steps: int, staircase: bool) -> Any:
-    periods = _step() / decay_steps
+    periods = _decay_step_counter() / decay_steps
     return floor(periods) if staircase else periods
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, WrongType
 from bireme.ir import Block, Variable, VarType
 
 from . import blocks
@@ -23,9 +23,9 @@ class While:
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
         if not isinstance(cond, Variable):
-            raise InvalidArgument(f"cond must be a Variable, got {type(cond).__name__}")
+            raise WrongType(f"cond must be a Variable, got {type(cond).__name__}")
         if cond.dtype != VarType.BOOL:
-            raise InvalidArgument(
+            raise WrongType(
                 f"cond must be boolean, {cond.name!r} is {cond.numpy_dtype}",
                 hint="compare something: layers.less_than(i, n)",
             )
@@ -65,14 +65,17 @@ def while_loop(
     is_test: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Repeat `loop_vars = body(*loop_vars)` as long as `cond(*loop_vars)` holds."""
+    """Repeat `loop_vars = body(*loop_vars)` as long as `cond(*loop_vars)` holds.
+
+    Loop variables may be nested in lists, tuples and dicts; the body may change these.
+    """
     if not callable(cond) or not callable(body):
-        raise InvalidArgument("cond and body of while_loop must be callable")
+        raise WrongType("cond and body of while_loop must be callable")
     if not isinstance(loop_vars, list | tuple) or not loop_vars:
-        raise InvalidArgument("loop_vars of while_loop must be a list or tuple that is not empty")
+        raise WrongType("loop_vars of while_loop must be a list or tuple that is not empty")
     condition = cond(*loop_vars)
     with While(condition, is_test, name).block():
-        results = body(*loop_vars)
+        results = body(*blocks.map_structure(lambda var: var, list(loop_vars)))
         if not isinstance(results, list | tuple):
             results = [results]
         if not blocks.same_structure(list(results), list(loop_vars)):

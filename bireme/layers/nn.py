@@ -7,6 +7,7 @@ from bireme.ir import Variable, default_main_program
 
 from .helper import LayerHelper
 from .single import append, checked
+from .tensor import cast_attrs
 
 __all__ = [
     "addmm",
@@ -152,8 +153,6 @@ def log_softmax(
     input: Variable, axis: int | None = None, dtype: Any = None, name: str | None = None
 ) -> Variable:
     """The logarithm of softmax along `axis` (default: the last), computed in `dtype`."""
-    from .tensor import cast_attrs
-
     helper = LayerHelper("log_softmax", name=name)
     x = input
     if dtype is not None:

@@ -38,7 +38,9 @@ __all__ = [
 
 # -- picking -----------------------------------------------------------------------------------
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
-    """The rows of input that index names."""
+    """The rows of input that index names. `overwrite` stays in the program and changes nothing:
+    gradients of a row that is named several times add up.
+    """
     return append("gather", {"X": input, "Index": index}, {"overwrite": overwrite})
 
 

@@ -8,6 +8,7 @@ from bireme.ir import Variable
 
 from .helper import LayerHelper
 from .single import append
+from .tensor import fill_constant
 
 __all__ = [
     "affine_channel",
@@ -38,7 +39,9 @@ def image_resize(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Resize to `out_shape` (numbers, or variables of one number each) or by `scale`."""
+    """Resize to `out_shape` (numbers, or variables of one number each) or by `scale`, a number or a
+    variable of one.
+    """
     method = _METHODS.get(resample.upper())
     if method is None:
         raise InvalidArgument(f"resample {resample!r}", hint=f"use {', '.join(_METHODS)}")
@@ -57,6 +60,8 @@ def image_resize(
             inputs["SizeTensor"] = [_as_variable(n) for n in sizes]
             sizes = [-1 if isinstance(n, Variable) else n for n in sizes]
         attrs.update(zip(axes, map(int, sizes), strict=True))
+    elif isinstance(scale, Variable):
+        inputs["Scale"] = scale
     elif scale is not None:
         attrs["scale"] = float(scale)
     if actual_shape is not None:
@@ -71,8 +76,6 @@ def image_resize(
 
 
 def _as_variable(n: Any) -> Variable:
-    from .tensor import fill_constant
-
     return n if isinstance(n, Variable) else fill_constant([1], "int32", n)
 
 

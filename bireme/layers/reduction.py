@@ -5,6 +5,7 @@ from typing import Any
 
 from bireme.ir import Variable
 
+from .ops import exp
 from .single import append, checked
 
 __all__ = [
@@ -73,8 +74,6 @@ def logsumexp(
     name: str | None = None,
 ) -> Variable:
     """log of the sum of exp(x) over `dim`."""
-    from .ops import exp
-
     total = reduce_sum(exp(x), dim=dim, keep_dim=keepdim)
     return append("log", {"X": total}, out=out, name=name)
 

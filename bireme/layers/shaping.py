@@ -10,7 +10,7 @@ from bireme.ir import Variable
 
 from .helper import LayerHelper
 from .single import append, checked
-from .tensor import Sizes, sized
+from .tensor import Sizes, array_of, joined_array, sized
 
 __all__ = [
     "crop",
@@ -194,7 +194,12 @@ def split(
 
 
 def stack(x: Any, axis: int = 0) -> Variable:
-    """Tensors of one shape, put together along a new dimension."""
+    """Tensors of one shape, or the elements of an array of tensors, put together along a new
+    dimension.
+    """
+    array = array_of(x)
+    if array is not None:
+        return joined_array(array, axis, "stack", stacked=True)[0]
     xs = x if isinstance(x, list | tuple) else [x]
     return append("stack", {"X": xs}, {"axis": axis}, slot="Y")
 

@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bireme.errors import InvalidArgument
-from bireme.ir import Variable, VarType
+from bireme.errors import InvalidArgument, WrongType
+from bireme.ir import Variable
 
 from .helper import LayerHelper
 
@@ -20,7 +20,7 @@ def checked(value: Any, layer: str, argument: str) -> Variable:
     """
     if isinstance(value, Variable):
         return value
-    raise InvalidArgument(
+    raise WrongType(
         f"{layer}: {argument} must be a Variable, got {type(value).__name__}",
         hint="wrap numbers with layers.fill_constant or arrays with layers.assign",
     )
@@ -94,7 +94,3 @@ def unary(type: str, formula: str, **parameters: Any) -> Layer:
     layer.__doc__ = f"{formula}, for every element x."
     layer.__signature__ = signature  # type: ignore[attr-defined]  # functions take any attribute
     return layer
-
-
-def is_bool(x: Variable) -> bool:
-    return x.dtype == VarType.BOOL

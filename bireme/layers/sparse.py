@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, WrongType
 from bireme.initializer import UniformInitializer
 from bireme.ir import Variable, VarType
 
@@ -52,7 +52,7 @@ def table_rows(
     helper = LayerHelper("embedding", input=input, param_attr=param_attr)
     ids = checked(input, "embedding", "input")
     if ids.dtype not in (VarType.INT64, VarType.INT32):
-        raise InvalidArgument(
+        raise WrongType(
             f"embedding: ids must be int64, {ids.name!r} is {ids.numpy_dtype}",
             hint="use layers.cast(ids, 'int64')",
         )

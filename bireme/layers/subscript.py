@@ -86,10 +86,11 @@ def _read_slice(cut: _Cut, axis: int, part: slice) -> None:
         cut.reversed.append(axis)
         return
     stride = 1 if part.step is None else part.step
-    if stride <= 0:
-        raise InvalidArgument(f"a step of {stride} is not possible in a subscript of a variable")
-    start = 0 if part.start is None else part.start
-    cut.take(axis, start, _END if part.stop is None else part.stop, stride)
+    if stride == 0:
+        raise InvalidArgument("a step of 0 is not possible in a subscript of a variable")
+    first, last = (0, _END) if stride > 0 else (_END, -_END)
+    start = first if part.start is None else part.start
+    cut.take(axis, start, last if part.stop is None else part.stop, stride)
 
 
 def _inside(x: Variable, axis: int, index: int) -> None:

@@ -183,8 +183,36 @@ def assign(input: Any, output: Variable | None = None) -> Variable:
     return output
 
 
-def concat(input: Sequence[Variable], axis: Any = 0, name: str | None = None) -> Variable:
-    """Tensors put one after the other along `axis`."""
+def array_of(x: Any) -> Variable | None:
+    """The array of tensors that `x` is, alone or as a list of one; None if it is none."""
+    (only,) = x if isinstance(x, list | tuple) and len(x) == 1 else (x,)
+    found = isinstance(only, Variable) and only.type == VarType.LOD_TENSOR_ARRAY
+    return only if found else None
+
+
+def joined_array(
+    array: Variable, axis: int, layer: str, *, stacked: bool = False, name: str | None = None
+) -> tuple[Variable, Variable]:
+    """The elements of an array joined along `axis` (or stacked), and their sizes there."""
+    helper = LayerHelper(layer, name=name)
+    out = helper.create_variable_for_type_inference(array.dtype)
+    sizes = helper.create_variable_for_type_inference("int32")
+    helper.append_op(
+        type="tensor_array_to_tensor",
+        inputs={"X": array},
+        outputs={"Out": [out], "OutIndex": [sizes]},
+        attrs={"axis": axis, "use_stack": stacked},
+    )
+    return out, sizes
+
+
+def concat(
+    input: Sequence[Variable] | Variable, axis: Any = 0, name: str | None = None
+) -> Variable:
+    """Tensors, or the elements of an array of tensors, put one after the other along `axis`."""
+    array = array_of(input)
+    if array is not None:
+        return joined_array(array, axis, "concat", name=name)[0]
     inputs: dict[str, Any] = {"X": input}
     attrs = {}
     if isinstance(axis, Variable):
@@ -227,8 +255,11 @@ def create_parameter(
     is_bias: bool = False,
     default_initializer: Any = None,
 ) -> Any:
-    """A parameter that belongs to no layer."""
-    helper = LayerHelper("create_parameter", name=None)
+    """A parameter that belongs to no layer.
+
+    It is called `name`; where an `attr` without a name is given, `name.w_0` or `name.b_0`.
+    """
+    helper = LayerHelper("create_parameter", name=name)
     if attr is None:
         attr = ParamAttr(name=name)
     return helper.create_parameter(attr, shape, dtype, is_bias, default_initializer)

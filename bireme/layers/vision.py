@@ -44,8 +44,10 @@ def conv2d(
     `padding` is a number, one or two numbers per axis, 'SAME' or 'VALID'. The filters start normal
     with deviation sqrt(2 / (filter area * C)).
     """
-    helper = LayerHelper("conv2d", **locals())
-    return _conv(helper, 2, input, num_filters, filter_size, use_cudnn)
+    one_to_one = not use_cudnn and groups == _channels(input, data_format, 2)
+    depthwise = one_to_one and num_filters % (groups or 1) == 0
+    helper = LayerHelper("depthwise_conv2d" if depthwise else "conv2d", **locals())
+    return _conv(helper, 2, input, num_filters, filter_size)
 
 
 def conv3d(
@@ -64,12 +66,10 @@ def conv3d(
     data_format: str = "NCDHW",
 ) -> Variable:
     """Convolution of [N, C, D, H, W] (or NDHWC); see `conv2d`."""
-    return _conv(LayerHelper("conv3d", **locals()), 3, input, num_filters, filter_size, use_cudnn)
+    return _conv(LayerHelper("conv3d", **locals()), 3, input, num_filters, filter_size)
 
 
-def _conv(
-    helper: LayerHelper, rank: int, x: Variable, filters: int, filter_size: Size, use_cudnn: bool
-) -> Variable:
+def _conv(helper: LayerHelper, rank: int, x: Variable, filters: int, filter_size: Size) -> Variable:
     layout, kind = helper.kwargs["data_format"], helper.layer_type
     channels = _channels(x, layout, rank)
     groups = helper.kwargs["groups"] or 1
@@ -77,8 +77,6 @@ def _conv(
         raise InvalidArgument(
             f"{kind}: {channels} channels and {filters} filters cannot be cut into {groups} groups"
         )
-    if groups == channels and filters % channels == 0 and not use_cudnn and rank == 2:
-        kind = "depthwise_conv2d"
     kernel = _sizes(filter_size, rank, "filter_size")
     deviation = math.sqrt(2.0 / (math.prod(kernel) * channels))
     weight = helper.create_parameter(
@@ -122,7 +120,9 @@ def conv2d_transpose(
     data_format: str = "NCHW",
 ) -> Variable:
     """The transpose of `conv2d`; without a `filter_size` the one that gives `output_size`."""
-    helper = LayerHelper("conv2d_transpose", **locals())
+    one_to_one = not use_cudnn and groups == num_filters == _channels(input, data_format, 2)
+    kind = "depthwise_conv2d_transpose" if one_to_one else "conv2d_transpose"
+    helper = LayerHelper(kind, **locals())
     return _conv_transpose(helper, 2, input, num_filters, output_size, filter_size)
 
 

@@ -3,28 +3,29 @@
 Salimans and Kingma, arXiv 1602.07868, equation 2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bireme.ir import Block, Variable, unique_name
 from bireme.param_attr import ParamAttr, WeightNormParamAttr
 
-from .helper import LayerHelper
-
 
 def create_weight_normalized(
-    helper: LayerHelper, attr: WeightNormParamAttr, shape: Sequence[int], dtype: Any
+    declare: Callable[[ParamAttr, Sequence[int], Any], Variable],
+    block: Block,
+    attr: WeightNormParamAttr,
+    shape: Sequence[int],
+    dtype: Any,
 ) -> Variable:
-    """The weight w as a variable of the main program, from the parameters `<name>_g` and
-    `<name>_v`.
+    """The weight w as a variable of `block`, from the parameters `<name>_g` and `<name>_v`, which
+    `declare` makes.
 
     The magnitude g starts as the norm of v, so that w starts as v. With `dim` None g has one
     element, else one for each index of that dimension.
     """
     g_shape = [1] if attr.dim is None else [n if i == attr.dim else 1 for i, n in enumerate(shape)]
-    v = helper.declare_parameter(_part(attr, "v", attr.initializer), shape, dtype)
-    g = helper.declare_parameter(_part(attr, "g", _norm_of(v.name, attr.dim)), g_shape, dtype)
-    block = helper.main_program.current_block()
+    v = declare(_part(attr, "v", attr.initializer), shape, dtype)
+    g = declare(_part(attr, "g", _norm_of(v.name, attr.dim)), g_shape, dtype)
     unit = _elementwise(block, "elementwise_div", v, _norm(block, v, attr.dim))
     return _elementwise(block, "elementwise_mul", unit, g)
 

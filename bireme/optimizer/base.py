@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from bireme.backward import append_backward
+from bireme.autodiff.backward import append_backward
 from bireme.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, WrongType
 from bireme.initializer import Constant
 from bireme.ir import (
     Block,
@@ -76,7 +76,7 @@ class Optimizer:
         name: str | None = None,
     ) -> None:
         if not isinstance(learning_rate, float | int | Variable):
-            raise InvalidArgument(
+            raise WrongType(
                 f"a learning rate must be a number or a Variable, got {learning_rate!r}",
                 hint="schedules of bireme.layers return such a variable",
             )
@@ -245,7 +245,7 @@ class Optimizer:
             UnsupportedError: an operator before the loss has no gradient.
         """
         if not isinstance(loss, Variable):
-            raise InvalidArgument(f"the loss must be a Variable, got {type(loss).__name__}")
+            raise WrongType(f"the loss must be a Variable, got {type(loss).__name__}")
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
         return self.apply_optimize(loss, startup_program, pairs), pairs
 
@@ -339,7 +339,5 @@ class Optimizer:
 
 def _checked_clip(clip: Any) -> Any:
     if clip is not None and not isinstance(clip, GradientClipBase):
-        raise InvalidArgument(
-            f"grad_clip must be one of bireme.clip.GradientClipBy..., got {clip!r}"
-        )
+        raise WrongType(f"grad_clip must be one of bireme.clip.GradientClipBy..., got {clip!r}")
     return clip

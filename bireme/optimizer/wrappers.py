@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import bireme.layers as layers
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, UnsupportedError, as_builtin
 from bireme.ir import (
     Block,
     Operator,
@@ -17,6 +17,7 @@ from bireme.ir import (
     default_startup_program,
     program_guard,
 )
+from bireme.ir.names import accumulated_name, grad_name
 
 from .base import Optimizer, Pair
 
@@ -106,6 +107,16 @@ class RecomputeOptimizer(Optimizer):
         self._checkpoints: list[Any] | None = None
         self._learning_rate = optimizer._learning_rate
         self._learning_rate_map = optimizer._learning_rate_map
+
+    def load(self, stat_dict: Mapping[str, Any]) -> None:
+        """Refused, as in 1.8.5: state is loaded into the program.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise as_builtin(NotImplementedError, UnsupportedError)(
+            "RecomputeOptimizer.load", hint="use fluid.load(program, path) after minimize"
+        )
 
     def _set_checkpoints(self, checkpoints: Sequence[Variable | str]) -> None:
         """Say which variables of the forward pass are kept."""
@@ -209,7 +220,7 @@ def _merged(param: Parameter, grad: Variable) -> Variable:
 
 def _sum_over_steps(param: Parameter) -> Variable:
     made: Variable = layers.create_global_var(
-        name=param.name + "@GRAD@GradientMerge",
+        name=accumulated_name(grad_name(param.name)),
         shape=param.shape,
         value=0.0,
         dtype=param.dtype,

@@ -1,4 +1,4 @@
-"""Data on its way to a program: readers, loaders that work ahead, datasets of files, feeders."""
+"""Input pipeline: readers, prefetching loaders, datasets of files, feeders."""
 
 from .dataloader import DataLoader, EndOfData, GeneratorLoader, PyReader, default_collate_fn
 from .dataset import DatasetBase, DatasetFactory, InMemoryDataset, QueueDataset

@@ -1,4 +1,6 @@
-"""A bounded queue between threads that either side can end: no sentinels, no leaked thread."""
+"""A bounded queue between threads that either side can close, without sentinels or leaked
+threads.
+"""
 
 import threading
 from collections import deque
@@ -11,10 +13,9 @@ T = TypeVar("T")
 
 
 class Channel(Generic[T]):
-    """Items from producers to consumers, at most `capacity` waiting.
+    """A queue with at most `capacity` items.
 
-    `finish` says that nothing more comes; `fail` that a producer died; `close` that nobody reads
-    any more.
+    `finish` marks the end, `fail` passes on a producer's error, `close` stops the producers.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -25,8 +26,16 @@ class Channel(Generic[T]):
         self._closed = False
         self._error: BaseException | None = None
 
+    def size(self) -> int:
+        """The number of queued items."""
+        return len(self._items)
+
+    def capacity(self) -> int:
+        """The maximum number of queued items."""
+        return self._capacity
+
     def put(self, item: T) -> bool:
-        """Wait for room and add an item; False where nobody reads any more."""
+        """Add an item, waiting for space; False if the reader has closed the channel."""
         with self._change:
             self._change.wait_for(lambda: self._closed or len(self._items) < self._capacity)
             if not self._closed:
@@ -40,7 +49,7 @@ class Channel(Generic[T]):
             self._change.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """What is in the queue is still read; then the reader gets the error."""
+        """Items already queued are still read; then the reader gets the error."""
         with self._change:
             self._error = self._error or error
             self._finished = True
@@ -65,9 +74,16 @@ class Channel(Generic[T]):
             yield item
 
 
-def pumped(source: Callable[[], Iterable[T]], capacity: int, name: str = "reader") -> Iterator[T]:
-    """The items of `source()`, produced ahead by a thread that ends with this generator."""
-    channel: Channel[T] = Channel(capacity)
+def pumped(
+    source: Callable[[], Iterable[T]],
+    capacity: int,
+    name: str = "reader",
+    channel: Channel[T] | None = None,
+) -> Iterator[T]:
+    """The items of `source()`, prefetched by a thread that ends with this generator, through
+    `channel` (by default a new one of this capacity).
+    """
+    channel = Channel(capacity) if channel is None else channel
 
     def pump() -> None:
         try:

@@ -1,7 +1,9 @@
-"""DataLoader and PyReader: batches prepared ahead of the step that uses them."""
+"""DataLoader and PyReader: batches prefetched for later steps."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,8 @@ import numpy as np
 from bireme.errors import BiremeError, FeedError, InvalidArgument
 from bireme.ir import Variable, unique_name
 
-from .channel import pumped
+from .channel import Channel, pumped
+from .dealing import dealt, place_count, shown
 from .decorators import batch as batched
 from .feeder import DataFeeder
 from .positions import Positioned
@@ -19,15 +22,18 @@ __all__ = ["DataLoader", "EndOfData", "GeneratorLoader", "PyReader", "default_co
 
 
 class EndOfData(BiremeError):
-    """A started loader has no more batches: the `EOFException` of Fluid."""
+    """A started loader has no more batches; Fluid's `EOFException`."""
 
 
 class GeneratorLoader(Positioned):
-    """Iterates over feeds made from a generator, `capacity` of them ahead.
+    """Iterates over feeds from a generator, with `capacity` of them prefetched.
 
-    With `iterable` it is used as `for feed in loader:`. Without, `start()` begins an epoch, the
-    executor takes a feed for every run, and `EndOfData` ends the epoch, after which `reset()` is
-    due.
+    With `iterable`, use it as `for feeds in loader:`, where `feeds` is a list of one dict of
+    LoDTensors per place (of lists with `return_list`) that `Executor.run` accepts as `feed`.
+    `drop_last` drops batches at the end that are too few for all places.
+
+    Otherwise, `start()` begins an epoch, the executor takes a feed per run, and `EndOfData` ends
+    the epoch; then call `reset()`. `queue` holds prefetched feeds.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class GeneratorLoader(Positioned):
         iterable: bool = True,
         return_list: bool = False,
         use_multiprocess: bool = False,
+        drop_last: bool = True,
     ) -> None:
         super().__init__()
         if not iterable and return_list:
@@ -50,6 +57,9 @@ class GeneratorLoader(Positioned):
         self._ahead = (capacity or 2) if use_double_buffer else 1
         self._return_list = return_list
         self._processes = use_multiprocess
+        self._drop_last = drop_last
+        self._places = 1
+        self.queue: Channel[dict[str, Any]] = Channel(self._ahead)
         self._source: Callable[[], Iterable[dict[str, Any]]] | None = None
         self._epoch: Iterator[dict[str, Any]] | None = None
         if not iterable:
@@ -63,7 +73,7 @@ class GeneratorLoader(Positioned):
         drop_last: bool = True,
         places: Any = None,
     ) -> "GeneratorLoader":
-        """`reader` gives samples; they are collected in batches."""
+        """`reader` yields samples, which are batched."""
 
         def samples() -> Iterator[Any]:
             for sample in reader():
@@ -74,21 +84,27 @@ class GeneratorLoader(Positioned):
     def set_sample_list_generator(
         self, reader: Callable[[], Iterable[Any]], places: Any = None
     ) -> "GeneratorLoader":
-        """`reader` gives lists of samples."""
+        """`reader` yields lists of samples."""
         feeder = DataFeeder(self.variables)
-        return self._from(lambda: map(feeder.feed, reader()))
+        return self._from(lambda: map(feeder.feed, reader()), places)
 
     def set_batch_generator(
         self, reader: Callable[[], Iterable[Any]], places: Any = None
     ) -> "GeneratorLoader":
-        """`reader` gives batches: a tuple of arrays in the order of the feed list, or a dict."""
+        """`reader` yields batches: a tuple of arrays in the order of the feed list, or a dict.
+
+        A non-iterable loader reshapes arrays whose number of dimensions differs from their
+        variable's.
+        """
         names = [v.name for v in self.variables]
+        shapes = {} if self.iterable else {v.name: v.shape for v in self.variables}
 
         def feeds() -> Iterator[dict[str, Any]]:
             for batch in reader():
-                yield batch if isinstance(batch, dict) else _named(names, batch)
+                feed = batch if isinstance(batch, dict) else _named(names, batch)
+                yield {n: _reshaped(v, shapes[n]) for n, v in feed.items()} if shapes else feed
 
-        return self._from(feeds)
+        return self._from(feeds, places)
 
     decorate_sample_generator = set_sample_generator
     decorate_sample_list_generator = set_sample_list_generator
@@ -96,8 +112,11 @@ class GeneratorLoader(Positioned):
     decorate_batch_generator = set_batch_generator
     decorate_tensor_provider = set_batch_generator
 
-    def _from(self, source: Callable[[], Iterable[dict[str, Any]]]) -> "GeneratorLoader":
+    def _from(
+        self, source: Callable[[], Iterable[dict[str, Any]]], places: Any
+    ) -> "GeneratorLoader":
         self._source = source
+        self._places = place_count(places)
         return self
 
     # -- taking them -----------------------------------------------------------------------
@@ -107,26 +126,30 @@ class GeneratorLoader(Positioned):
     def __iter__(self) -> Iterator[Any]:
         if not self.iterable:
             raise InvalidArgument("this loader is not iterable", hint="use start() and reset()")
-        for feed in self._feeds():
-            yield list(feed.values()) if self._return_list else feed
+        groups = dealt(self._feeds(), self._places, drop_last=self._drop_last)
+        for group in self._counted(groups):
+            yield shown(group, as_lists=self._return_list)
 
     def start(self) -> None:
-        """Begin an epoch of a loader that is not iterable."""
+        """Begin an epoch of a non-iterable loader."""
         if self.iterable:
             raise InvalidArgument(
                 "an iterable loader has no start()", hint="write: for feed in loader:"
             )
         self.reset()
-        self._epoch = self._feeds()
+        self._epoch = self._counted(self._feeds())
 
     def reset(self) -> None:
-        """End the epoch, wherever it is."""
+        """End the current epoch."""
         epoch, self._epoch = self._epoch, None
         if epoch is not None:
-            epoch.close()  # type: ignore[attr-defined]  # _feeds is a generator
+            epoch.close()  # type: ignore[attr-defined]  # _counted is a generator
 
-    def next(self) -> dict[str, Any]:
-        """The feed of the next run of a started loader.
+    def take(self, count: int) -> list[dict[str, Any]]:
+        """The feeds of the next run of a started loader, one per replica.
+
+        At the end of an epoch, too few for all replicas are dropped, or returned with
+        `drop_last=False`.
 
         Raises:
             EndOfData: the epoch is over.
@@ -137,11 +160,11 @@ class GeneratorLoader(Positioned):
                 f"the loader of {', '.join(v.name for v in self.variables)} is not started",
                 hint="call loader.start() before exe.run, and loader.reset() after the epoch",
             )
-        feed = next(self._epoch, None)
-        if feed is None:
+        feeds = list(islice(self._epoch, count))
+        if not feeds or (self._drop_last and len(feeds) < count):
             self.reset()
             raise EndOfData("the epoch is over: call loader.reset(), then loader.start()")
-        return feed
+        return feeds
 
     @property
     def started(self) -> bool:
@@ -153,14 +176,13 @@ class GeneratorLoader(Positioned):
                 "the loader has no generator", hint="call set_batch_generator first"
             )
         if self._processes:
-            feeds = from_processes([_Detached(self._source)], self._ahead)
-        else:
-            feeds = pumped(self._source, self._ahead, self.name)
-        yield from self._counted(feeds)
+            return from_processes([_Detached(self._source)], self._ahead)
+        self.queue = Channel(self._ahead)
+        return pumped(self._source, self._ahead, self.name, self.queue)
 
 
 class _Detached:
-    """The source alone, so that nothing else of the loader travels to the child."""
+    """The bare source, so that nothing else of the loader is pickled for the child."""
 
     def __init__(self, source: Callable[[], Iterable[dict[str, Any]]]) -> None:
         self.source = source
@@ -179,11 +201,19 @@ def _named(names: Sequence[str], batch: Any) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
-class DataLoader(Positioned):
-    """Batches of a map-style dataset: something with a length whose items are samples.
+def _reshaped(value: Any, shape: tuple[int, ...]) -> Any:
+    """An array of rows, reshaped to its variable's number of dimensions if possible."""
+    if not isinstance(value, np.ndarray) or value.ndim in (0, len(shape)):
+        return value
+    fits = value.size == len(value) * prod(shape[1:]) and min(shape[1:], default=0) >= 0
+    return value.reshape(len(value), *shape[1:]) if fits else value
 
-    With `num_workers` processes batch i is made by process i mod num_workers, and comes i-th: the
-    order is that of one process. With `shuffle` every epoch draws its order from `random`.
+
+class DataLoader(Positioned):
+    """Batches of a map-style dataset: an object with a length whose items are samples.
+
+    With `num_workers` processes, batch i is made by process i mod num_workers and yielded in the
+    order of a single process. With `shuffle` every epoch draws its order from `random`.
     """
 
     def __init__(
@@ -204,6 +234,7 @@ class DataLoader(Positioned):
         worker_init_fn: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__()
+        self._places = place_count(places)
         if not return_list and not feed_list:
             raise InvalidArgument("a loader of feeds needs a feed_list", hint="or return_list=True")
         self._dataset = dataset
@@ -225,8 +256,11 @@ class DataLoader(Positioned):
             source = in_turn(readers, 2)
         else:
             source = pumped(_Share(self._dataset, batches, self._collate, None, 0), 2)
-        for batch in self._counted(source):
-            yield list(batch) if self._return_list else _named(self._names, batch)
+        names = self._names
+        feeds = (_named(names or [str(i) for i in range(len(batch))], batch) for batch in source)
+        groups = dealt(feeds, self._places, drop_last=self._batch[2])
+        for group in self._counted(groups):
+            yield shown(group, as_lists=self._return_list)
 
     def __call__(self) -> Iterator[Any]:
         return iter(self)
@@ -253,9 +287,15 @@ class DataLoader(Positioned):
         use_multiprocess: bool = False,
         drop_last: bool = True,
     ) -> GeneratorLoader:
-        """A loader over a generator, which runs in a process of its own if `use_multiprocess`."""
+        """A loader over a generator, which runs in a separate process if `use_multiprocess`."""
         return GeneratorLoader(
-            feed_list, capacity, use_double_buffer, iterable, return_list, use_multiprocess
+            feed_list,
+            capacity,
+            use_double_buffer,
+            iterable,
+            return_list,
+            use_multiprocess,
+            drop_last,
         )
 
     @staticmethod
@@ -265,7 +305,7 @@ class DataLoader(Positioned):
 
 
 class _Share:
-    """The batches that one process makes."""
+    """The batches made by one process."""
 
     def __init__(
         self,
@@ -286,13 +326,13 @@ class _Share:
 
 
 def default_collate_fn(batch: list[Any]) -> tuple[Any, ...]:
-    """One array per field, the samples stacked along a new first dimension."""
+    """One array per field, with the samples stacked along a new first dimension."""
     rows = [s if isinstance(s, tuple | list) else (s,) for s in batch]
     return tuple(np.stack([np.asarray(v) for v in column]) for column in zip(*rows, strict=True))
 
 
 class PyReader(GeneratorLoader):
-    """The older name of the generator loader."""
+    """The older name of `GeneratorLoader`."""
 
     def __init__(
         self,

@@ -1,11 +1,10 @@
-"""Datasets of text files for `train_from_dataset`: read by several threads, shuffled, batched in a
-fixed order.
+"""Datasets of text files for `train_from_dataset`: parsed by several threads, shuffled, batched.
 
-Threads parse; the order of the samples is that of the file list whatever their number, so a run
-repeats.
+The order of samples is that of the file list for any number of threads, so runs are reproducible.
 """
 
 import random
+import shlex
 import subprocess
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +16,14 @@ from bireme.errors import ConfigError, FormatError, InvalidArgument
 from bireme.ir import Variable
 
 from .channel import pumped
+from .marked import MarkedLines, merged_by_id, slots_shuffled
 from .multislot import Sample, parse, to_feeds
 
 __all__ = ["DatasetBase", "DatasetFactory", "InMemoryDataset", "QueueDataset"]
 
 
 class DatasetBase:
-    """Files, the slots in their lines, the batch size, and how many threads read."""
+    """Files, the slots of their lines, batch size, and number of threads."""
 
     def __init__(self) -> None:
         self.batch_size = 1
@@ -31,14 +31,15 @@ class DatasetBase:
         self.filelist: list[str] = []
         self.slots: list[Variable] = []
         self.pipe_command = "cat"
+        self.download_command = ""
 
-    def set_batch_size(self, batch_size: int) -> None:
+    def set_batch_size(self, batch_size: float) -> None:
         if batch_size <= 0:
             raise InvalidArgument(f"batch_size is {batch_size}", hint="give a positive number")
-        self.batch_size = batch_size
+        self.batch_size = int(batch_size)
 
     def set_thread(self, thread_num: int) -> None:
-        """How many files are read at the same time."""
+        """The number of files parsed in parallel."""
         if thread_num <= 0:
             raise InvalidArgument(f"thread_num is {thread_num}", hint="give a positive number")
         self.thread_num = thread_num
@@ -54,20 +55,24 @@ class DatasetBase:
         """A shell command that turns a file on its standard input into MultiSlot lines."""
         self.pipe_command = pipe_command
 
+    def set_download_cmd(self, download_cmd: str) -> None:
+        """A shell command that prints the file given as its argument, such as `hadoop fs -cat`."""
+        self.download_command = download_cmd
+
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
-        """Refused: mount the file system, or read it in the pipe command."""
+        """Not supported: mount the file system, or read it in the pipe command."""
         raise ConfigError(
             "HDFS is not read directly",
-            hint="mount it, or use set_pipe_command('hadoop fs -cat ...')",
+            hint="mount it, or use set_download_cmd('hadoop fs -cat')",
         )
 
     def desc(self) -> str:
-        """What will be read, in words."""
+        """A description of the data."""
         slots = ", ".join(f"{v.name}: {v.numpy_dtype}" for v in self.slots)
         return f"{len(self.filelist)} files, batch {self.batch_size}, slots {slots}"
 
     def samples(self) -> Iterator[Sample]:
-        """Every sample, in the order of the files, parsed ahead by the threads."""
+        """All samples in file order, parsed ahead by threads."""
         if not self.slots:
             raise InvalidArgument("the dataset has no slots", hint="call set_use_var first")
         with ThreadPoolExecutor(self.thread_num, "bireme-dataset") as pool:
@@ -85,17 +90,22 @@ class DatasetBase:
                     future.cancel()
 
     def feeds(self, drop_last: bool = False) -> Iterator[dict[str, Any]]:
-        """The batches, made ahead by a thread."""
+        """The batches, prefetched by a thread."""
         source = self.samples
         slots, size = self.slots, self.batch_size
         return pumped(lambda: to_feeds(source(), slots, size, drop_last), 4, "dataset")
 
     def _parsed(self, path: str) -> list[Sample]:
-        return list(parse(_lines(path, self.pipe_command), self.slots, path))
+        lines = _lines(path, self.pipe_command, self.download_command)
+        return list(parse(lines, self.slots, path, self._marks()))
+
+    def _marks(self) -> int:
+        """The number of texts before the slots of a line."""
+        return 0
 
 
 class QueueDataset(DatasetBase):
-    """Reads the files anew for every epoch and keeps nothing."""
+    """Reads the files again in every epoch."""
 
     def local_shuffle(self) -> None:
         raise InvalidArgument(
@@ -107,19 +117,32 @@ class QueueDataset(DatasetBase):
         self.local_shuffle()
 
 
-class InMemoryDataset(DatasetBase):
-    """Reads the files once and keeps the samples."""
+class InMemoryDataset(MarkedLines, DatasetBase):
+    """Reads the files once and keeps the samples in memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self._samples: list[Sample] | None = None
         self._preloading: Future[list[Sample]] | None = None
 
+    def _marks(self) -> int:
+        return self.marks
+
+    def slots_shuffle(self, slots: Iterable[str]) -> None:
+        """Shuffle the values of these slots among the samples, to measure feature importance.
+
+        Raises:
+            InvalidArgument: `set_fea_eval` was not called, or there is no such slot.
+        """
+        if not self.fea_eval:
+            raise InvalidArgument("slots are not shuffled", hint="call set_fea_eval(size, True)")
+        self._samples = slots_shuffled(list(self.samples()), self.slots, slots)
+
     def load_into_memory(self) -> None:
         self._samples = list(super().samples())
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Begin to load in the background; `wait_preload_done` ends it."""
+        """Start loading in the background; `wait_preload_done` waits for it."""
         if thread_num is not None:
             self.set_thread(thread_num)
         pool = ThreadPoolExecutor(1, "bireme-preload")
@@ -137,12 +160,12 @@ class InMemoryDataset(DatasetBase):
         return iter(self._samples)
 
     def local_shuffle(self) -> None:
-        """Shuffle the samples of this process by the `random` module's generator."""
+        """Shuffle the samples of this process with the `random` module's generator."""
         if self._samples is not None:
             random.shuffle(self._samples)
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Shuffle over all trainers: each keeps the samples that a common random order gives it.
+        """Shuffle over all trainers: each keeps its part of a common random order.
 
         Every trainer must have loaded the same files.
         """
@@ -152,20 +175,22 @@ class InMemoryDataset(DatasetBase):
         order = list(range(len(self._samples)))
         random.Random(len(order)).shuffle(order)
         self._samples = [self._samples[i] for i in order[index::count]]
+        if self.merge_size:
+            self._samples = merged_by_id(self._samples, self.merge_size)
         self.local_shuffle()
 
     def release_memory(self) -> None:
         self._samples = None
 
     def get_memory_data_size(self, fleet: Any = None) -> int:
-        """How many samples are loaded."""
+        """The number of loaded samples."""
         return len(self._samples or ())
 
     get_shuffle_data_size = get_memory_data_size
 
 
 class DatasetFactory:
-    """Makes datasets by the name of their class."""
+    """Creates datasets by class name."""
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> DatasetBase:
         kinds = {c.__name__: c for c in (QueueDataset, InMemoryDataset)}
@@ -176,14 +201,21 @@ class DatasetFactory:
         return kinds[datafeed_class]()
 
 
-def _lines(path: str, command: str) -> Iterable[bytes]:
-    """The lines that the pipe command makes of a file."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as cause:
-        raise FormatError(f"the file cannot be read: {cause.strerror}", where=path) from None
-    if command.strip() in ("", "cat"):
-        return data.splitlines()
+def _lines(path: str, command: str, download: str = "") -> Iterable[bytes]:
+    """The output lines of the pipe command for a file."""
+    if download:
+        data = _piped(f"{download} {shlex.quote(path)}", b"", path)
+    else:
+        try:
+            data = Path(path).read_bytes()
+        except OSError as cause:
+            raise FormatError(f"the file cannot be read: {cause.strerror}", where=path) from None
+    plain = command.strip() in ("", "cat")
+    return (data if plain else _piped(command, data, path)).splitlines()
+
+
+def _piped(command: str, data: bytes, path: str) -> bytes:
+    """The output of a shell command for `data` on its standard input."""
     done = subprocess.run(command, shell=True, input=data, capture_output=True, check=False)
     if done.returncode:
         raise ConfigError(
@@ -191,4 +223,4 @@ def _lines(path: str, command: str) -> Iterable[bytes]:
             where=path,
             hint=done.stderr.decode(errors="replace").strip()[-500:] or "it printed no error",
         )
-    return done.stdout.splitlines()
+    return done.stdout

@@ -1,8 +1,9 @@
-"""Readers made from readers. A reader is a function without arguments that returns an iterable of
+"""Reader decorators. A reader is a function without arguments that returns an iterable of
 samples.
 """
 
 import itertools
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -30,11 +31,15 @@ Reader = Callable[[], Iterable[Any]]
 
 
 class ComposeNotAligned(InvalidArgument):
-    """The readers that are composed do not give the same number of samples."""
+    """Composed readers yield different numbers of samples."""
 
 
-def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
-    """Lists of `batch_size` samples; the last one may be shorter unless `drop_last`."""
+def batch(reader: Reader, batch_size: float, drop_last: bool = False) -> Reader:
+    """Lists of `batch_size` samples; the last one may be shorter unless `drop_last`.
+
+    A fractional size is truncated, so that `paddle.batch(reader, 64 / 4)` works.
+    """
+    batch_size = int(batch_size)
     if batch_size <= 0:
         raise InvalidArgument(f"batch_size is {batch_size}", hint="give a positive number")
 
@@ -48,7 +53,8 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
-    """Samples in random order within windows of `buf_size`, by the `random` module's generator."""
+    """Shuffle samples within windows of `buf_size`, with the `random` module's generator."""
+    buf_size = math.ceil(buf_size)
 
     def shuffled() -> Iterator[Any]:
         samples = iter(reader())
@@ -60,17 +66,17 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
-    """`func` of one sample of each reader."""
+    """Apply `func` to one sample of each reader."""
     return lambda: map(func, *(r() for r in readers))
 
 
 def chain(*readers: Reader) -> Reader:
-    """One reader after the other."""
+    """Concatenate readers."""
     return lambda: itertools.chain.from_iterable(r() for r in readers)
 
 
 def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
-    """Tuples of one sample of each reader; tuples among the samples are joined.
+    """Tuples of one sample of each reader; tuples are flattened.
 
     Raises:
         ComposeNotAligned: while reading, when one ends before another (unless told not to check).
@@ -104,7 +110,7 @@ def firstn(reader: Reader, n: int) -> Reader:
 
 
 def cache(reader: Reader) -> Reader:
-    """Reads once, on first use, and keeps every sample in memory."""
+    """Read once, on first use, and keep all samples in memory."""
     kept: list[Any] = []
     lock = threading.Lock()
     filled = False
@@ -121,7 +127,7 @@ def cache(reader: Reader) -> Reader:
 
 
 def buffered(reader: Reader, size: int) -> Reader:
-    """Reads up to `size` samples ahead in a thread."""
+    """Prefetch up to `size` samples in a thread."""
     return lambda: pumped(reader, size, "buffered")
 
 
@@ -132,7 +138,7 @@ def xmap_readers(
     buffer_size: int,
     order: bool = False,
 ) -> Reader:
-    """`mapper` of every sample, by `process_num` threads; in the reader's order if `order`."""
+    """Map samples with `process_num` threads; keeps the reader's order if `order`."""
     if process_num <= 0:
         raise InvalidArgument(f"process_num is {process_num}", hint="give a positive number")
 
@@ -149,7 +155,7 @@ def xmap_readers(
 def _xmap(
     mapper: Callable[[Any], Any], reader: Reader, threads: int, capacity: int
 ) -> Iterator[tuple[int, Any]]:
-    """Numbered results as they come."""
+    """Numbered results in order of completion."""
     results: Channel[tuple[int, Any]] = Channel(capacity)
     source = enumerate(reader())
     lock = threading.Lock()
@@ -201,9 +207,7 @@ def _in_order(numbered: Iterator[tuple[int, Any]]) -> Iterator[Any]:
 def multiprocess_reader(
     readers: list[Reader], use_pipe: bool = True, queue_size: int = 1000
 ) -> Reader:
-    """The samples of all readers, each read by a process of its own, in the order in which they
-    come.
-    """
+    """The samples of all readers, each run in its own process, in order of arrival."""
     from .workers import from_processes
 
     return lambda: from_processes(readers, queue_size)

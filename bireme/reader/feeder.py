@@ -1,4 +1,4 @@
-"""From samples to a feed: lists of tuples become arrays with the shapes and dtypes of the data
+"""Converts samples to feeds: lists of tuples become arrays with the shapes and dtypes of the data
 variables.
 """
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.values import LoDTensor, lengths_to_lod
 from bireme.errors import FeedError
 from bireme.ir import Program, Variable, default_main_program
-from bireme.runtime.values import LoDTensor, lengths_to_lod
 
 __all__ = ["DataFeeder"]
 
@@ -18,7 +18,8 @@ class DataFeeder:
     """Turns mini-batches of samples into feeds.
 
     `feed_list` names the data variables in the order of a sample's fields; a variable with a LoD
-    level takes a sequence (of sequences) per sample.
+    level takes a sequence (of sequences) per sample. Samples get the variable's dtype, and its
+    shape where the number of dimensions differs: 784 numbers become [1, 28, 28], a label [1].
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class DataFeeder:
         self.place = place
 
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, Any]:
-        """The feed of one mini-batch: variable name to array, or to LoDTensor for sequences.
+        """The feed of one mini-batch: variable name to LoDTensor.
 
         Raises:
             FeedError: a sample has another number of fields, or a field does not fit its variable.
@@ -79,13 +80,11 @@ class DataFeeder:
         return feeds
 
 
-def _tensor(var: Variable, column: list[Any]) -> Any:
+def _tensor(var: Variable, column: list[Any]) -> LoDTensor:
     try:
-        if var.lod_level == 0:
-            return _shaped(var, np.array(column, dtype=var.numpy_dtype), len(column))
         lengths, flat = _flattened(column, var.lod_level)
         array = np.array(flat, dtype=var.numpy_dtype)
-        return LoDTensor(_shaped(var, array, len(flat)), lengths_to_lod(lengths))
+        return LoDTensor(_shaped(var, array), lengths_to_lod(lengths))
     except (ValueError, TypeError) as cause:
         raise FeedError(
             f"the samples do not fit {var.name!r}, which is {var.numpy_dtype}{list(var.shape)}",
@@ -93,14 +92,15 @@ def _tensor(var: Variable, column: list[Any]) -> Any:
         ) from None
 
 
-def _shaped(var: Variable, array: Any, rows: int) -> Any:
-    """`array` as the variable declares it, where only the number of rows is open."""
-    rest = var.shape[1:]
-    return array.reshape((rows, *rest)) if rest and all(n >= 0 for n in rest) else array
+def _shaped(var: Variable, array: Any) -> Any:
+    """`array` with as many dimensions as the variable declares."""
+    if array.ndim == len(var.shape):
+        return array
+    return array.reshape((len(array), *var.shape[1:]))
 
 
 def _flattened(column: list[Any], levels: int) -> tuple[list[list[int]], list[Any]]:
-    """Lengths per level, and the innermost elements in a row."""
+    """Lengths per level, and the flattened innermost elements."""
     lengths = []
     for _ in range(levels):
         lengths.append([len(item) for item in column])

@@ -1,4 +1,4 @@
-"""The MultiSlot text format: a line is a sample, and holds for every slot a count and that many
+"""The MultiSlot text format: a line is a sample; every slot is a count followed by that many
 numbers.
 """
 
@@ -8,19 +8,31 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.values import LoDTensor, lengths_to_lod
 from bireme.errors import FormatError
 from bireme.ir import Variable, VarType
-from bireme.runtime.values import LoDTensor, lengths_to_lod
 
-__all__ = ["Sample", "parse", "to_feed", "to_feeds"]
+__all__ = ["Marked", "Sample", "parse", "to_feed", "to_feeds"]
 
 Sample = tuple[list[Any], ...]
 
 
+class Marked(tuple[list[Any], ...]):
+    """A sample whose line started with texts: its id, or its raw content."""
+
+    marks: tuple[str, ...]
+
+    def __new__(cls, values: Iterable[list[Any]], marks: tuple[str, ...]) -> "Marked":
+        made = super().__new__(cls, values)
+        made.marks = marks
+        return made
+
+
 def parse(
-    lines: Iterable[str | bytes], slots: Sequence[Variable], source: str = ""
+    lines: Iterable[str | bytes], slots: Sequence[Variable], source: str = "", marks: int = 0
 ) -> Iterator[Sample]:
-    """The samples of the lines, one list of numbers per slot.
+    """The samples of the lines, one list of numbers per slot, preceded by `marks` texts written as
+    `1 TEXT`.
 
     Raises:
         FormatError: a line ends too early, goes on too long, or holds something that is no number.
@@ -30,7 +42,9 @@ def parse(
         tokens = line.split()
         if not tokens:
             continue
-        at = 0
+        at = 2 * marks
+        if tokens[:at:2] not in ([b"1"] * marks, ["1"] * marks):
+            raise _damaged(source, number, "mark", "is not written as `1 TEXT`")
         sample = []
         try:
             for kind in kinds:
@@ -46,7 +60,8 @@ def parse(
             raise _damaged(
                 source, number, slots[-1].name, f"is followed by {len(tokens) - at} numbers"
             )
-        yield tuple(sample)
+        texts = tuple(map(_text, tokens[1 : 2 * marks : 2]))
+        yield Marked(sample, texts) if marks else tuple(sample)
 
 
 def to_feeds(
@@ -68,6 +83,10 @@ def to_feed(batch: Sequence[Sample], slots: Sequence[Variable]) -> dict[str, Any
     """
     columns = zip(*batch, strict=True)
     return {v.name: _column(v, list(c)) for v, c in zip(slots, columns, strict=True)}
+
+
+def _text(token: str | bytes) -> str:
+    return token.decode(errors="replace") if isinstance(token, bytes) else token
 
 
 def _column(var: Variable, column: list[list[Any]]) -> Any:

@@ -1,5 +1,5 @@
-"""Where readers are: epochs done, batches taken in this one. Checkpoints keep it, and live loaders
-are known here in the order in which they were made.
+"""Positions of readers, for checkpoints: finished epochs, and batches of the current one. Live
+loaders are registered here in order of creation.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,18 +15,18 @@ T = TypeVar("T")
 
 
 class Positioned:
-    """A reader that knows how far it has come."""
+    """A reader with a position."""
 
     def __init__(self) -> None:
         self._epochs = self._taken = self._skipped = 0
         _live[next(_numbers)] = self
 
     def state_dict(self) -> dict[str, int]:
-        """`epoch`: epochs that are over; `batch`: batches taken since."""
+        """`epoch`: finished epochs; `batch`: batches since."""
         return {"epoch": self._epochs, "batch": self._taken}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on from there: the next epoch begins behind the batches that were taken.
+        """Resume: the next epoch skips the batches already taken.
 
         Raises:
             InvalidArgument: this is no reader's state.
@@ -37,7 +37,7 @@ class Positioned:
         self._skipped = self._taken
 
     def _counted(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches of an epoch, behind those that were taken already."""
+        """The remaining batches of an epoch."""
         skipped, self._skipped = self._skipped, 0
         self._taken = skipped
         try:
@@ -55,5 +55,5 @@ _numbers = count()
 
 
 def positions() -> list[dict[str, int]]:
-    """The state of every live reader."""
+    """The states of all live readers."""
     return [reader.state_dict() for _, reader in sorted(_live.items())]

@@ -1,8 +1,8 @@
-"""Readers in processes of their own. The children are started afresh, never forked: gRPC does not
-survive a fork.
+"""Readers in separate processes. Children are spawned, not forked, because gRPC does not survive a
+fork.
 
-A child gets its reader by cloudpickle on standard input and answers with pickled frames on a pipe.
-It ends when its reader ends, when it fails, and when its parent is gone.
+A child receives its reader by cloudpickle on standard input and sends pickled frames through a
+pipe. It exits when its reader ends or fails, or when its parent is gone.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -29,11 +30,11 @@ _BOOT = "from bireme.reader.workers import child_main; child_main()"
 
 
 class WorkerFailed(BiremeError, RuntimeError):
-    """A reader failed in its process, or the process died; the message carries its traceback."""
+    """A reader failed in its process, or the process died; the message includes the traceback."""
 
 
 class Worker:
-    """One child process that runs a reader; `items` may be read by one thread, once."""
+    """A child process that runs a reader; `items` may be iterated once, by one thread."""
 
     def __init__(self, reader: Callable[[], Iterable[Any]]) -> None:
         payload = cloudpickle.dumps((sys.path, reader))
@@ -56,7 +57,7 @@ class Worker:
         return _frames(self._process, self._pipe)
 
     def kill(self) -> None:
-        """End the child; whoever waits for an item gets an error or the end."""
+        """Kill the child; waiting readers get an error or the end."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
@@ -67,8 +68,8 @@ class Worker:
 
 
 def from_processes(readers: Sequence[Callable[[], Iterable[Any]]], capacity: int) -> Iterator[Any]:
-    """The items of every reader as they come, each reader in its own process; closing ends them
-    all.
+    """The items of all readers in order of arrival, each reader in its own process; closing stops
+    them.
     """
     channel: Channel[Any] = Channel(capacity)
     workers = [Worker(reader) for reader in readers]
@@ -99,9 +100,9 @@ def from_processes(readers: Sequence[Callable[[], Iterable[Any]]], capacity: int
 
 
 def in_turn(readers: Sequence[Callable[[], Iterable[Any]]], capacity: int) -> Iterator[Any]:
-    """One item of each reader after the other, so that the order does not depend on timing.
+    """One item of each reader in turn, so that the order does not depend on timing.
 
-    Ends with the first reader that ends when its turn comes. Each runs `capacity` items ahead.
+    Stops at the first reader that has ended when its turn comes. Each prefetches `capacity` items.
     """
     workers = [Worker(reader) for reader in readers]
     channels: list[Channel[Any]] = [Channel(capacity) for _ in workers]
@@ -172,9 +173,7 @@ def _receive(pipe: BinaryIO) -> tuple[str, Any]:
 
 # -- in the child ------------------------------------------------------------------------------
 def child_main() -> None:
-    """What the child process runs: read the reader, then write its items."""
-    import traceback
-
+    """The child process: receive the reader, send its items."""
     sys.path[:], reader = pickle.load(sys.stdin.buffer)
     with os.fdopen(int(sys.argv[1]), "wb") as pipe, contextlib.suppress(BrokenPipeError):
         try:
@@ -188,10 +187,10 @@ def child_main() -> None:
 
 
 def _portable(error: BaseException) -> BaseException | None:
-    """The error itself where it can travel."""
+    """The error itself if it can be pickled."""
     try:
         pickle.loads(cloudpickle.dumps(error))
-    except Exception:  # any class may fail to pickle in its own way
+    except Exception:  # pickling can fail in any way
         return None
     return error
 

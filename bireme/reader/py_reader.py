@@ -1,13 +1,13 @@
-"""Readers that belong to a program: the executor takes a batch for every run, nothing is fed."""
+"""Readers attached to a program: the executor takes a batch per run, nothing is fed."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from bireme.errors import InvalidArgument
 from bireme.ir import Variable, unique_name
-from bireme.reader.dataloader import GeneratorLoader
+from bireme.layers.io import data
 
-from .io import data
+from .dataloader import GeneratorLoader
 
 __all__ = ["create_py_reader_by_data", "double_buffer", "py_reader", "read_file"]
 
@@ -51,18 +51,18 @@ def create_py_reader_by_data(
     name: str | None = None,
     use_double_buffer: bool = True,
 ) -> GeneratorLoader:
-    """A reader that fills variables which are there already; see `py_reader`."""
+    """A reader for existing variables; see `py_reader`."""
     return GeneratorLoader(feed_list, capacity, use_double_buffer, iterable=False)
 
 
 def double_buffer(
     reader: GeneratorLoader, place: Any = None, name: str | None = None
 ) -> GeneratorLoader:
-    """The same reader: batches are prepared ahead anyway."""
+    """Returns the reader itself: batches are always prefetched."""
     return reader
 
 
 def read_file(reader: GeneratorLoader) -> Any:
-    """The variables that a reader fills: one, or a list of several."""
+    """The variables of a reader: one, or a list of several."""
     variables: list[Variable] = list(reader.variables)
     return variables[0] if len(variables) == 1 else variables

@@ -1,0 +1,213 @@
+"""How this process ends: in order, or because of an error that its peers must hear of.
+
+In order are the end of the script, `sys.exit()`, `sys.exit(0)` and `sys.exit(None)`. An uncaught
+error, Ctrl-C, SIGTERM and any other exit are not. The file knows the interpreter, no peers.
+"""
+
+import atexit
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, NoReturn
+
+from bireme.errors import BiremeError
+
+__all__ = ["Terminated", "at_exit", "cause", "describe", "in_order", "note"]
+
+Task = Callable[[BaseException | None], None]
+
+
+class Terminated(SystemExit):
+    """SIGTERM, as an exit with code 143."""
+
+
+def in_order(error: BaseException | None) -> bool:
+    """Whether a process that ends with `error` has done what it was started for.
+
+    >>> [in_order(SystemExit(code)) for code in (None, 0, 1, "no data", "")]
+    [True, True, False, False, False]
+    """
+    if not isinstance(error, SystemExit):
+        return error is None
+    return error.code is None or (isinstance(error.code, int) and error.code == 0)
+
+
+def describe(error: BaseException) -> str:
+    """What ends a process, in one line for its peers.
+
+    >>> describe(ValueError("the loss is not a number"))
+    'ValueError: the loss is not a number'
+    >>> describe(KeyboardInterrupt())
+    'KeyboardInterrupt'
+    >>> describe(SystemExit(3))
+    'it exited with code 3'
+    """
+    if isinstance(error, Terminated):
+        return "it was ended by SIGTERM"
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return f"it exited with code {error.code}"
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def at_exit(task: Task) -> Callable[[], None]:
+    """Call `task` once when this process ends: with the error that ends it, as soon as that is
+    certain, or with None at the end of an orderly one. Later tasks are called first.
+
+    A task that fails with a BiremeError ends in a message, and the process with exit code 1; later
+    ones are called with that error. Forked processes call nothing.
+    Returns a function that withdraws the task.
+    """
+    if not _tasks:
+        _watch()
+    entry = (os.getpid(), task)
+    _tasks.append(entry)
+
+    def withdraw() -> None:
+        if entry in _tasks:
+            _tasks.remove(entry)
+
+    return withdraw
+
+
+def cause() -> BaseException | None:
+    """The error that ends this process; None while there is none."""
+    return _causes[0] if _causes else None
+
+
+def note(error: BaseException) -> None:
+    """`error` ends the script. For who runs it and catches what it raises."""
+    if not _causes and not in_order(error):
+        _causes.append(error)
+        _run_tasks(error)
+
+
+_tasks: list[tuple[int, Task]] = []
+_causes: list[BaseException] = []
+_watching: list[bool] = []
+_failed: list[int] = []  # this process, if a task failed at its orderly end
+
+
+def _run_tasks(error: BaseException | None) -> None:
+    """A task that fails makes an end without order of an orderly one."""
+    while _tasks:
+        process, task = _tasks.pop()
+        if process != os.getpid():
+            continue
+        try:
+            task(error)
+        except BiremeError as failure:
+            print(f"bireme: {type(failure).__name__}: {failure}", file=sys.stderr, flush=True)
+            if not _causes:
+                _causes.append(failure)
+                _failed.append(os.getpid())
+            error = error or failure
+
+
+@atexit.register
+def _fail() -> None:
+    """What failed at the end of an orderly process changes its exit code, if nothing else can."""
+    if os.getpid() in _failed:
+        sys.stdout.flush()
+        os._exit(1)
+
+
+def _interactive() -> bool:
+    """Whether an error only ends a statement."""
+    return hasattr(sys, "ps1")
+
+
+def _escaped(error: BaseException) -> None:
+    """`error` has left the outermost frame of the main thread."""
+    if isinstance(error, SystemExit) or not _interactive():
+        note(error)
+
+
+# -- watching the interpreter ------------------------------------------------------------------
+def _watch() -> None:
+    """Notice every error that leaves the outermost frame. Neither `sys.excepthook` nor an atexit
+    function is shown a SystemExit.
+    """
+    if _watching:
+        return
+    _watching.append(True)
+    atexit.register(_run_tasks, None)
+    _watch_unwinding()
+    if threading.current_thread() is threading.main_thread():
+        _obey_sigterm()
+
+
+def _outermost(frame: Any) -> bool:
+    return frame.f_back is None and threading.current_thread() is threading.main_thread()
+
+
+if sys.version_info >= (3, 12):
+
+    def _watch_unwinding() -> None:
+        """PEP 669: a call for each frame that an error leaves, none for those that return."""
+        monitoring = sys.monitoring
+        tool = next(n for n in (4, 3, 2, 1, 0) if monitoring.get_tool(n) is None)
+        monitoring.use_tool_id(tool, "bireme")
+
+        def unwound(code: CodeType, offset: int, error: BaseException) -> None:
+            if _outermost(sys._getframe(1)):
+                _escaped(error)
+
+        monitoring.register_callback(tool, monitoring.events.PY_UNWIND, unwound)
+        monitoring.set_events(tool, monitoring.events.PY_UNWIND)
+
+else:
+
+    def _watch_unwinding() -> None:
+        """An error is printed, which `sys.last_value` shows; of an exit the interpreter reads the
+        code, when the last frame has gone.
+        """
+        names = gc.get_referents(SystemExit.__dict__)[0]
+        code, hook, sys_exit = names["code"], sys.excepthook, sys.exit
+
+        def read(error: SystemExit) -> Any:
+            if _outermost(sys._getframe()):
+                _escaped(error)
+            return code.__get__(error)
+
+        def printed(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            _escape_printed()
+            hook(kind, error, trace)
+
+        def leave(status: object = None, /) -> NoReturn:
+            """Exit by raising SystemExit(status)."""
+            raise SystemExit(status)
+
+        # sys.exit itself would leave making the SystemExit to whoever catches it.
+        for module in (sys, sys.modules.get("__main__")):
+            for name in [n for n, value in vars(module).items() if value is sys_exit]:
+                setattr(module, name, leave)
+        names["code"] = property(read, code.__set__, code.__delete__)
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
+        sys.excepthook = printed  # at once, before threads are joined
+        atexit.register(_escape_printed)  # a program may have put another hook in its place
+
+    def _escape_printed() -> None:
+        if (error := getattr(sys, "last_value", None)) is not None:
+            _escaped(error)
+
+
+def _obey_sigterm() -> None:
+    """Tell the peers first; then exit as after any signal. A program's own handler stays."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+
+    def end(number: int, frame: Any) -> None:
+        error = Terminated(128 + number)
+        # In a thread: the signal may have come while this one held a lock of gRPC.
+        telling = threading.Thread(target=note, args=(error,), daemon=True)
+        telling.start()
+        telling.join(1.0)
+        raise error
+
+    signal.signal(signal.SIGTERM, end)
