@@ -1,4 +1,4 @@
-"""The `bireme` command line: turns words into calls, and knows nothing else."""
+"""The `bireme` command line."""
 
 import os
 import sys
@@ -10,8 +10,8 @@ import click
 
 import bireme
 
-from . import uncaught
-from .launch import MODES, Job
+from .launcher.job import MODES, Job
+from .scripts import uncaught
 
 __all__ = ["main"]
 
@@ -25,12 +25,13 @@ def main() -> None:
 
     \b
     bireme launch --servers 2 --trainers 2 train.py     a cluster on this machine
-    bireme run train.py                                 one process; the environment says its role
+    bireme run train.py                                 one process; the environment sets its role
+    bireme check train.py                               what will not work
     bireme explain train.py                             how the program would be split
     bireme verify model/                                whether a saved program is valid
-    bireme top                                          what every process of a job is doing
-    bireme demo                                         see all of it work, in a minute
-    bireme flags                                        every FLAGS_* knob and its present value
+    bireme top                                          watch the processes of a job
+    bireme demo                                         a tour in a minute
+    bireme flags                                        every flag and its value
     """
     uncaught.install()
 
@@ -47,46 +48,98 @@ def main() -> None:
 @click.option("--grace", default=10.0, show_default=True,
               help="Seconds to end unasked after a failure or the last trainer.")  # fmt: skip
 @click.option("--gpus", default="", help="Devices, one for each trainer in turn: 0,1.")
+@click.option("--cpu", is_flag=True, help="Let CUDAPlace mean the CPU (FLAGS_place=cpu).")
+@click.option("--restart", default=0, show_default=True,
+              help="How often the job begins again after a failure.")  # fmt: skip
+@click.option("--hosts", default="", help="All nodes of an all-reduce job, in the order of ranks.")
 @click.option("--admin/--no-admin", default=True, show_default=True,
               help="Give every process an admin port on loopback, for `bireme top`.")  # fmt: skip
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def launch(script: str, arguments: tuple[str, ...], gpus: str, **options: Any) -> None:
+def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **options: Any) -> None:
     """Start SCRIPT once per role on this machine, and watch until all have ended.
 
     Each process learns its role from the environment: TRAINING_ROLE, PADDLE_PSERVERS_IP_PORT_LIST,
     PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ENDPOINTS.
     What trainer 0 prints appears here, and every process writes a log. If one fails, the others
-    are ended, the end of its log is shown, and its exit code is returned. Options of bireme stand
-    before SCRIPT; everything after it belongs to the script.
+    are ended, the end of its log is shown, and its exit code is returned. With --restart the job
+    begins again, and goes on from its newest checkpoint if it keeps and loads any. With --hosts the
+    same command runs on each node, with its own --host. Options of bireme stand before SCRIPT;
+    everything after it belongs to the script. In a script that takes its role as
+    arguments, {role} (pserver or trainer), {index}, {endpoint}, {servers} and {trainers} are filled
+    in for each process.
 
     \b
     bireme launch --servers 2 --trainers 2 examples/digits.py --epochs 5
     bireme launch --mode nccl2 --trainers 2 examples/digits.py
+    bireme launch train.py --role {role} --trainer_id {index} --endpoints {servers} \\
+        --current_endpoint {endpoint} --trainers {trainers}
     """
-    from .watch import run_job
+    from .launcher.watch import run_job
 
-    devices = tuple(word.strip() for word in gpus.split(",") if word.strip())
-    job = Job(script, arguments, gpus=devices, **options)
+    devices, nodes = (
+        tuple(word.strip() for word in text.split(",") if word.strip()) for text in (gpus, hosts)
+    )
+    job = Job(script, arguments, gpus=devices, hosts=nodes, **options)
     sys.exit(run_job(job, dict(os.environ), click.echo))
 
 
 @main.command(context_settings=PASS_ON, short_help="One process; paddle.fluid means bireme.")
+@click.option("--cpu", is_flag=True, help="Let CUDAPlace mean the CPU (FLAGS_place=cpu).")
+@click.option("-m", "module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(script: str, arguments: tuple[str, ...]) -> None:
+def run(script: str, arguments: tuple[str, ...], cpu: bool, module: bool) -> None:
     """Run SCRIPT in this process: `import paddle.fluid` means bireme, and errors are messages.
 
     The environment decides the role, as it does under `python SCRIPT`: nothing set means local
-    training.
+    training. Paddle's launchers are modules: -m paddle.distributed.launch starts one process for
+    each device, -m paddle.distributed.launch_ps servers and workers, as the tutorials print it.
+
+    \b
+    bireme run --cpu -m paddle.distributed.launch --selected_gpus=0,1 --log_dir mylog train.py
 
     \b
     TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=0 PADDLE_TRAINERS_NUM=2 \\
         PADDLE_PSERVERS_IP_PORT_LIST=10.0.0.1:6174,10.0.0.2:6174 bireme run train.py
     """
-    from .script import run_script
+    if cpu:
+        os.environ["FLAGS_place"] = "cpu"  # noqa: SIM112  # the name of the flag
+    from .scripts.script import execute_module, run_script
 
-    run_script(script, arguments)
+    try:
+        (execute_module if module else run_script)(script, arguments)
+    except KeyboardInterrupt:  # which click would answer with a code of its own
+        uncaught.interrupted()
+
+
+@main.command(short_help="What in a script will not work, without running it.")
+@click.argument("paths", nargs=-1, required=True)
+def check(paths: tuple[str, ...]) -> None:
+    """Read scripts (or all below a folder) and list what will stop or surprise them here.
+
+    \b
+    missing     a name of paddle that is not here, with what to write instead
+    python 2    syntax and names that only Python 2 knows
+    module      a package that the script imports and that is not installed
+    cuda        needs a device, whatever the script's arguments say
+    deprecated  works, and has a successor
+
+    Nothing of the scripts is run. The exit code is 1 if something would end a run.
+
+    \b
+    bireme check train.py
+    bireme check models/
+    """
+    from .scripts.check import report, scripts
+
+    stops = False
+    for path in scripts(list(paths)):
+        lines, stopped = report(path)
+        stops = stops or stopped
+        for line in lines or [f"{path}: nothing found"]:
+            click.echo(line)
+    sys.exit(int(stops))
 
 
 @main.command(short_help="A live table of a running cluster.")
@@ -113,11 +166,17 @@ def top(endpoints: tuple[str, ...], log_dir: Path, once: bool, interval: float) 
     bireme top --once --log-dir build/run/log
     bireme top 10.0.0.1:8000 10.0.0.2:8000
     """
-    from .job_file import read
-    from .top import named, show
+    from .launcher.job_file import read
+    from .launcher.top import named, show
+    from .signals import INTERRUPTED, ending
 
     find = (lambda: named(endpoints)) if endpoints else (lambda: read(log_dir))
-    show(find, once=once, interval=max(0.1, interval))
+    try:
+        with ending():
+            show(find, once=once, interval=max(0.1, interval))
+    except SystemExit as end:
+        if once or end.code != INTERRUPTED:  # Ctrl-C is how one leaves a live table
+            raise
 
 
 @main.command(short_help="See all of it work, in seconds.")
@@ -138,9 +197,27 @@ def demo(servers: int, trainers: int, steps: int, keep: Path | None) -> None:
     bireme demo --servers 1 --trainers 3 --keep demo-logs
     """
     from .demo import demonstrate
+    from .signals import ending
 
-    with tempfile.TemporaryDirectory(prefix="bireme-demo-") as folder:
+    with ending(), tempfile.TemporaryDirectory(prefix="bireme-demo-") as folder:
         sys.exit(demonstrate(servers, trainers, steps, keep or Path(folder), click.echo))
+
+
+@main.command(short_help="Certificates for a cluster with TLS.")
+@click.argument("folder", type=click.Path(path_type=Path))
+def certs(folder: Path) -> None:
+    """Make an authority and a certificate for every process of a job, and write them to FOLDER.
+
+    For tests, and for clusters that have no authority of their own: whoever has the three files is
+    a member. Needs trustme: pip install 'bireme[certs]'.
+
+    \b
+    bireme certs certificates
+    """
+    from .certs import write_certificates
+
+    for line in write_certificates(folder):
+        click.echo(line)
 
 
 @main.command(short_help="Every FLAGS_* knob and its value.")
@@ -206,7 +283,7 @@ def verify(path: Path, show: bool, draw: Path | None) -> None:
     bireme verify --show model/__model__
     bireme verify --draw model.svg model/
     """
-    from bireme.ir import drawing
+    from bireme.drawing import program_graph as drawing
 
     from .explain import program_at, summary
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bireme.errors import ConfigError
 
-from . import job_file, top
+from .launcher import job_file, top
 
 __all__ = ["SCRIPT", "demonstrate"]
 

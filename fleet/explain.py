@@ -1,16 +1,19 @@
-"""Answers about programs without running any: a script's plan, a saved program's validity."""
+"""Inspects programs without running them: how a script would be split, whether a saved program is
+valid.
+"""
 
-import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import bireme.ops  # noqa: F401  verify compares with the rows of the op table
 from bireme.errors import ConfigError, FormatError
 from bireme.ir import Program, parse_program, verify
+from bireme.transpiler import DistributeTranspiler
 
-from .launch import MODES, Job, seats
-from .script import run_script
+from .launcher.job import MODES, Job, seats
+from .scripts.script import run_script
 
 __all__ = ["program_at", "split_of", "summary"]
 
@@ -18,7 +21,7 @@ FIRST_PORT = 6170
 
 
 class _Planned(BaseException):
-    """Leaves the script once it has transpiled; no `except Exception` of the script stops it."""
+    """Raised in the script after it has transpiled; `except Exception` does not catch it."""
 
 
 def split_of(
@@ -26,10 +29,8 @@ def split_of(
 ) -> Any:
     """The transpiler with which `script` splits its program as trainer 0 of such a cluster.
 
-    Nothing is started; the transpiler can `explain()` and `draw()` what it did.
+    Starts no processes; call `explain()` and `draw()` of the result.
     """
-    from bireme.transpiler import DistributeTranspiler
-
     job = Job(script, tuple(arguments), servers, trainers, mode).check()
     endpoints = [f"127.0.0.1:{FIRST_PORT + i}" for i in range(job.size)]
     first = next(seat for seat in seats(job, endpoints) if seat.role == "trainer")
@@ -56,7 +57,9 @@ def split_of(
 
 
 def program_at(path: Path) -> Program:
-    """The program in a file, or in the `__model__` of a folder: Fluid's file form or our text."""
+    """The program in a file, or in the `__model__` of a folder, in Fluid's file format or
+    as text.
+    """
     file = path / "__model__" if path.is_dir() else path
     try:
         data = file.read_bytes()
@@ -73,7 +76,6 @@ def program_at(path: Path) -> Program:
 
 def summary(program: Program) -> str:
     """One line about a program that has passed `verify`."""
-    importlib.import_module("bireme.ops")  # verify compares with the rows of the op table
     verify(program)
     operators = sum(len(block.ops) for block in program.blocks)
     variables = sum(len(block.vars) for block in program.blocks)

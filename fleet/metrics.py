@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from bireme import distributed
+from bireme.arrays.namespaces import Array, to_host
 from bireme.collective import Group
 from bireme.errors import InvalidArgument
 from bireme.ir import Variable
 from bireme.metrics import Auc, area
-from bireme.runtime.arrays import Array, to_host
 from bireme.runtime.scope import Scope, global_scope
-from bireme.trainer import sharing
+from bireme.trainer.allgather import allgather
+from bireme.trainer.registry import trainers
 
-__all__ = ["acc", "auc", "gather", "mae", "max", "min", "mse", "rmse", "sum"]
+__all__ = ["acc", "auc", "connected", "gather", "mae", "max", "min", "mse", "rmse", "sum"]
 
 _RINGS = "@COMMUNICATORS@"
 
@@ -34,8 +36,8 @@ def gather(
     """For each name the arrays of all trainers, stacked in their order.
 
     Values are arrays, numbers, variables, or names of variables in `scope` (the global one). It
-    meets in `group` where there is one, else in the ring of an all-reduce program, in the group of
-    `bireme.distributed`, or at the servers; a process that is several trainers says which
+    meets in `group` where there is one, else in the ring of an all-reduce program, at the servers,
+    or in the group of `bireme.distributed`; a process that is several trainers says which
     `trainer` is meant.
     """
     scope = scope or global_scope()
@@ -45,13 +47,17 @@ def gather(
     rings = scope.find_var(_RINGS)
     if rings is not None and rings.value is not None and rings.value.rings:
         return _in_ring(mine, rings.value.ring(0))
-    from bireme import distributed
-
+    if trainer is not None or trainers.numbers:
+        return allgather(mine, trainer)
     if distributed.is_initialized():
         return _in_world(mine, distributed)
-    if trainer is not None or sharing.trainers():
-        return sharing.share(mine, trainer)
     return {name: array[None] for name, array in mine.items()}
+
+
+def connected(scope: Scope | None = None) -> bool:
+    """Whether training has connected this trainer with the others: by rings, or by servers."""
+    rings = (scope or global_scope()).find_var(_RINGS)
+    return bool(rings is not None and rings.value and rings.value.rings) or bool(trainers.numbers)
 
 
 def _in_group(mine: Mapping[str, Array], group: Group) -> dict[str, Array]:

@@ -1,6 +1,7 @@
-"""How a process tells its launcher how far it is: one JSON line per report, through a pipe.
+"""Progress reports to the launcher: JSON lines through a pipe.
 
-Without a launcher a report goes nowhere. A report never waits: a full pipe drops it.
+Without a launcher, reports are dropped. Reporting never blocks: reports are dropped if the pipe is
+full.
 """
 
 import json
@@ -8,7 +9,7 @@ import os
 import time
 from typing import Any
 
-from bireme.rpc.tally import tally
+from bireme.monitoring.counters import tally
 
 __all__ = ["VARIABLE", "report", "report_admin"]
 
@@ -18,7 +19,7 @@ _descriptor: int | None = None
 
 
 def _open() -> int:
-    """The pipe's descriptor, made non-blocking at the first report; -1 when nobody listens."""
+    """The pipe's descriptor, set non-blocking on first use; -1 without a launcher."""
     text = os.environ.get(VARIABLE, "")
     if not text.isdecimal():
         return -1
@@ -48,7 +49,7 @@ def report(
 
 
 def report_admin(endpoint: str) -> None:
-    """Let the launcher know where this process can be asked."""
+    """Tell the launcher the endpoint of the admin port."""
     _tell({"admin": endpoint})
 
 
@@ -60,7 +61,7 @@ def _tell(row: dict[str, Any]) -> None:
         return
     line = json.dumps({**row, "time": time.monotonic()}) + "\n"
     try:
-        os.write(_descriptor, line.encode())  # shorter than PIPE_BUF, so whole or not at all
+        os.write(_descriptor, line.encode())  # shorter than PIPE_BUF, so the write is atomic
     except BlockingIOError:
         return
     except OSError:

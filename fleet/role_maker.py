@@ -1,23 +1,84 @@
 """Which role this process plays, read from the environment into one checked record.
 
-Knows the variables that Fluid's launchers set and what makes them wrong; knows no program and opens
-no socket.
+Knows the variables that Fluid's launchers set and what makes them wrong; those of other launchers
+are translated by `clusters`. Knows no program and opens no socket.
 """
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bireme import flags
 from bireme.errors import ConfigError
 
-from . import uncaught
+from .clusters import ranks_in
+from .scripts import uncaught
 
-__all__ = ["Role"]
+__all__ = ["Environment", "Role", "check_endpoint"]
 
 SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
+PEERS = "PADDLE_TRAINER_ENDPOINTS"
+TRAINERS = "PADDLE_TRAINERS_NUM"
+TRAINER_ID = "PADDLE_TRAINER_ID"
+MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"  # where processes meet beside training
 KINDS = {"PSERVER": "server", "TRAINER": "trainer"}
+
+
+class Environment:
+    """Environment variables that remember which of them were asked for.
+
+    An error raised inside `explained()` lists what was read and what is not set.
+    """
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+        self._asked: dict[str, str] = {}
+        self._cluster = ""
+
+    def get(self, name: str) -> str:
+        """The value without blanks around it; empty when the variable is not set."""
+        value = self._asked[name] = self._variables.get(name, "").strip()
+        return value
+
+    def ask_cluster(self, alone: bool) -> None:
+        """Take what PaddleCloud's variables leave open from the launcher that started this
+        process, if it is another one.
+
+        Args:
+            alone: whether one process is a cluster too.
+        """
+        word = _word(self)
+        ranks = None if word == "PSERVER" or self.get(TRAINER_ID) else ranks_in(self._variables)
+        if ranks is None or (ranks.size == "1" and not word and not alone):
+            return
+        self._cluster = ranks.cluster
+        found = {"TRAINING_ROLE": "TRAINER", TRAINER_ID: ranks.rank, TRAINERS: ranks.size}
+        if not self.get(SERVERS):
+            found[PEERS] = ",".join(ranks.endpoints)
+            if not ranks.endpoints and not self.get(PEERS):
+                raise ConfigError(
+                    f"{ranks.cluster} does not say on which hosts its {ranks.size} processes run",
+                    hint=f"set {PEERS} to host:port of every rank, or {SERVERS} for a job with "
+                    "servers, the same on every process",
+                )
+        self._variables = {**found, **{k: v for k, v in self._variables.items() if v.strip()}}
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Add what was read to a ConfigError that passes."""
+        try:
+            yield
+        except ConfigError as error:
+            read = [f"{name}={value}" for name, value in self._asked.items() if value]
+            lines = [error.where] if error.where else []
+            source = f"environment and {self._cluster}" if self._cluster else "environment"
+            lines.append(f"read from the {source}: {', '.join(read) or 'nothing'}")
+            if unset := [name for name, value in self._asked.items() if not value]:
+                lines.append(f"not set: {', '.join(unset)}")
+            error.where = "\n  ".join(lines)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +106,11 @@ class Role:
         return self.is_trainer and not self.servers
 
     @property
+    def server_index(self) -> int:
+        """The place of this server in the list; 0 for a trainer."""
+        return self.servers.index(self.endpoint) if self.is_server else 0
+
+    @property
     def is_first(self) -> bool:
         """Whether this process speaks for the job: trainer 0, or the only process."""
         return not self.is_server and self.trainer_id == 0
@@ -67,35 +133,68 @@ class Role:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> "Role":
-        """The role that `environ` describes; ConfigError when it describes none."""
-        word = (environ.get("TRAINING_ROLE") or environ.get("PADDLE_TRAINING_ROLE") or "").upper()
-        if not word:
-            return cls()
-        if word not in KINDS:
+        """The role that `environ` describes, local when it names none; ConfigError when it
+        contradicts itself or lacks a variable.
+        """
+        asked = Environment(environ)
+        with asked.explained():
+            asked.ask_cluster(alone=False)
+            word = _word(asked)
+            if not word:
+                return cls()
+            return _server(asked) if word == "PSERVER" else _trainer(asked)
+
+    @classmethod
+    def read_collective(cls, environ: Mapping[str, str]) -> "Role":
+        """The rank that `environ` describes: PADDLE_TRAINER_ENDPOINTS is required, no server is
+        expected.
+        """
+        asked = Environment(environ)
+        with asked.explained():
+            asked.ask_cluster(alone=True)
+            if _word(asked) == "PSERVER":
+                raise ConfigError(
+                    "a collective job has no servers",
+                    hint="set TRAINING_ROLE=TRAINER, or use is_collective=False",
+                )
+            peers = _endpoints(asked, PEERS, required_by="a collective job")
+            return _rank(asked, peers)
+
+
+def _word(environ: Environment) -> str:
+    """TRAINER, PSERVER, or nothing at all."""
+    names = ("TRAINING_ROLE", "PADDLE_TRAINING_ROLE")
+    words = {name: environ.get(name).upper() for name in names}
+    for name, word in words.items():
+        if word and word not in KINDS:
             raise ConfigError(
-                f"TRAINING_ROLE = {word!r} is not a role", hint="set PSERVER, TRAINER, or nothing"
+                f"{name} = {word!r} is not a role", hint="set PSERVER, TRAINER, or nothing"
             )
-        return _server(environ) if word == "PSERVER" else _trainer(environ)
-
-
-def _server(environ: Mapping[str, str]) -> Role:
-    servers = _endpoints(environ, SERVERS, required_by="a server")
-    endpoint = _own_endpoint(environ)
-    if endpoint not in servers:
+    if len({word for word in words.values() if word}) > 1:
         raise ConfigError(
-            f"this server's endpoint {endpoint} is unknown",
-            where=f"{SERVERS} = {','.join(servers)}",
-            hint="PADDLE_CURRENT_ENDPOINT (or POD_IP and PADDLE_PORT) must name one of the list",
+            f"{' and '.join(names)} contradict each other", hint="set one of them, or both alike"
         )
-    trainers = _number(environ, "PADDLE_TRAINERS_NUM", least=1)
-    return Role("server", 0, trainers, servers, (), endpoint)
+    return words["TRAINING_ROLE"] or words["PADDLE_TRAINING_ROLE"]
 
 
-def _trainer(environ: Mapping[str, str]) -> Role:
-    peers = _endpoints(environ, "PADDLE_TRAINER_ENDPOINTS")
+def _server(environ: Environment) -> Role:
+    servers = _endpoints(environ, SERVERS, required_by="a server")
+    endpoint = _own_endpoint(environ, servers)
+    trainers = _number(environ, TRAINERS, least=1)
+    peers = _endpoints(environ, PEERS)
+    return Role("server", 0, trainers, servers, peers, endpoint)
+
+
+def _trainer(environ: Environment) -> Role:
+    peers = _endpoints(environ, PEERS)
     servers = _endpoints(environ, SERVERS, required_by="" if peers else "a trainer")
-    trainers = _number(environ, "PADDLE_TRAINERS_NUM", least=1, default=len(peers) or None)
-    trainer_id = _number(environ, "PADDLE_TRAINER_ID", least=0)
+    return _rank(environ, peers, servers)
+
+
+def _rank(environ: Environment, peers: tuple[str, ...], servers: tuple[str, ...] = ()) -> Role:
+    trainers = _number(environ, TRAINERS, least=1, default=len(peers) or None)
+    alone = 0 if len(peers) == 1 and not servers else None
+    trainer_id = _number(environ, TRAINER_ID, least=0, default=alone)
     if trainer_id >= trainers:
         raise ConfigError(
             f"trainer id {trainer_id} is out of range: there are {trainers} trainers",
@@ -108,57 +207,71 @@ def _trainer(environ: Mapping[str, str]) -> Role:
             where=f"PADDLE_TRAINER_ENDPOINTS = {','.join(peers)}",
             hint="list one endpoint per trainer, in the order of their ids",
         )
-    return Role("trainer", trainer_id, trainers, servers, peers, _trainer_endpoint(environ, peers))
+    endpoint = _trainer_endpoint(environ, peers, trainer_id)
+    return Role("trainer", trainer_id, trainers, servers, peers, endpoint)
 
 
-def _trainer_endpoint(environ: Mapping[str, str], peers: tuple[str, ...]) -> str:
+def _trainer_endpoint(environ: Environment, peers: tuple[str, ...], trainer_id: int) -> str:
     """A trainer of a collective must find itself in the list; beside servers it need not."""
+    given = environ.get("PADDLE_CURRENT_ENDPOINT")
     if not peers:
-        return environ.get("PADDLE_CURRENT_ENDPOINT", "")
-    trainer_id = int(environ["PADDLE_TRAINER_ID"])
-    endpoint = environ.get("PADDLE_CURRENT_ENDPOINT") or peers[trainer_id]
-    if endpoint != peers[trainer_id]:
+        return given
+    if given and given != peers[trainer_id]:
         raise ConfigError(
-            f"trainer {trainer_id} is told to be {endpoint}, which is not its place in the list",
+            f"trainer {trainer_id} is told to be {given}, which is not its place in the list",
             where=f"PADDLE_TRAINER_ENDPOINTS = {','.join(peers)}",
             hint=f"PADDLE_CURRENT_ENDPOINT must be {peers[trainer_id]}",
         )
-    return endpoint
+    return peers[trainer_id]
 
 
-def _own_endpoint(environ: Mapping[str, str]) -> str:
-    if endpoint := environ.get("PADDLE_CURRENT_ENDPOINT", ""):
-        return endpoint.strip()
-    parts = [environ.get(name, "").strip() for name in ("POD_IP", "PADDLE_PORT")]
-    if not all(parts):
+def _own_endpoint(environ: Environment, servers: tuple[str, ...]) -> str:
+    """The endpoint of this server, by PADDLE_CURRENT_ENDPOINT, or by POD_IP and PADDLE_PORT."""
+    given = environ.get("PADDLE_CURRENT_ENDPOINT")
+    parts = [environ.get(name) for name in ("POD_IP", "PADDLE_PORT")]
+    endpoint = given or ":".join(parts)
+    if not given and not all(parts):
         raise ConfigError(
             "a server does not know its own endpoint",
             where="PADDLE_CURRENT_ENDPOINT is not set, nor POD_IP with PADDLE_PORT",
             hint=f"set PADDLE_CURRENT_ENDPOINT to one of {SERVERS}",
         )
-    return ":".join(parts)
+    if given and all(parts) and given != ":".join(parts):
+        raise ConfigError(
+            f"PADDLE_CURRENT_ENDPOINT is {given}, POD_IP and PADDLE_PORT say {':'.join(parts)}",
+            hint="set one of the two, or both alike",
+        )
+    if endpoint not in servers:
+        raise ConfigError(
+            f"this server's endpoint {endpoint} is unknown",
+            where=f"{SERVERS} = {','.join(servers)}",
+            hint="PADDLE_CURRENT_ENDPOINT (or POD_IP and PADDLE_PORT) must name one of the list",
+        )
+    return endpoint
 
 
-def _endpoints(environ: Mapping[str, str], name: str, required_by: str = "") -> tuple[str, ...]:
+def _endpoints(environ: Environment, name: str, required_by: str = "") -> tuple[str, ...]:
     """The comma list under `name`: every entry host:port, none twice."""
-    found = tuple(e.strip() for e in environ.get(name, "").split(",") if e.strip())
+    text = environ.get(name)
+    found = tuple(e.strip() for e in text.split(",") if e.strip())
     if not found and required_by:
         raise ConfigError(
             f"{required_by} needs {name}, which is not set",
             hint=f"{name}=127.0.0.1:6174,127.0.0.1:6175, the same on every process",
         )
     for endpoint in found:
-        _check_endpoint(endpoint, name)
+        check_endpoint(endpoint, name)
         if found.count(endpoint) > 1:
             raise ConfigError(
-                f"endpoint {endpoint} stands twice in {name}",
-                where=f"{name} = {environ[name]}",
+                f"duplicate endpoint {endpoint} in {name}",
+                where=f"{name} = {text}",
                 hint="two processes cannot share a port; give each its own",
             )
     return found
 
 
-def _check_endpoint(endpoint: str, name: str) -> None:
+def check_endpoint(endpoint: str, name: str) -> None:
+    """ConfigError unless `endpoint`, found in `name`, is host:port."""
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(
@@ -167,12 +280,12 @@ def _check_endpoint(endpoint: str, name: str) -> None:
         )
 
 
-def _number(environ: Mapping[str, str], name: str, least: int, default: int | None = None) -> int:
-    text = environ.get(name, "").strip()
+def _number(environ: Environment, name: str, least: int, default: int | None = None) -> int:
+    text = environ.get(name)
     if not text and default is not None:
         return default
     if not text:
-        raise ConfigError(f"{name} is not set", hint=f"set it to a whole number from {least} up")
+        raise ConfigError(f"{name} is not set", hint=f"set it to an integer >= {least}")
     if not text.isdecimal() or int(text) < least:
-        raise ConfigError(f"{name} = {text!r} is not a whole number from {least} up")
+        raise ConfigError(f"{name} = {text!r} is not an integer >= {least}")
     return int(text)

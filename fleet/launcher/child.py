@@ -1,4 +1,4 @@
-"""One started process: its log, its reports, its end. Knows how to end a group, not when."""
+"""A child process: its log, its reports, its exit."""
 
 import contextlib
 import json
@@ -10,20 +10,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import progress
-from .launch import Seat
+from .. import progress
+from .job import Seat
 
 __all__ = ["Child"]
 
 
 class Child:
-    """A running seat. `exit_code` is None while it runs, and 128 + n after signal n."""
+    """A started process. `exit_code` is None while it runs, and 128 + n after signal n."""
 
     def __init__(
-        self, seat: Seat, command: Sequence[str], environment: Mapping[str, str], log_dir: Path
+        self,
+        seat: Seat,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log_dir: Path,
+        append: bool = False,
     ) -> None:
         self.seat = seat
         self.log = log_dir / seat.log
+        # where this run's part of the log begins
+        self.log_begin = self.log.stat().st_size if append and self.log.exists() else 0
         self.exit_code: int | None = None
         self.admin = ""
         self.figures: dict[str, float] = {}
@@ -39,9 +46,9 @@ class Child:
         os.set_blocking(reports, False)
         variables = {**environment, **self.seat.variables, progress.VARIABLE: str(writer)}
         try:
-            with open(self.log, "wb") as log:
+            with open(self.log, "ab" if self.log_begin else "wb") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-u", "-m", "bireme.fleet.script", *command],
+                    [sys.executable, "-u", "-m", "bireme.fleet.scripts.script", *command],
                     env=variables,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -62,7 +69,7 @@ class Child:
         return self._process.pid
 
     def read_reports(self) -> bool:
-        """Take in what the process has reported; False when it has closed the pipe."""
+        """Read the process's reports; False once it has closed the pipe."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self.reports, 1 << 16)
             if not data:
@@ -75,7 +82,7 @@ class Child:
 
     def _take(self, row: dict[str, Any]) -> None:
         self.admin = str(row.pop("admin", self.admin))
-        if row.keys() <= {"time"}:  # it told of itself, not of its work
+        if row.keys() <= {"time"}:  # about the process, not its progress
             return
         row = {name: float(value) for name, value in row.items()}
         if "samples" in row and "samples" in self.figures:
@@ -85,15 +92,15 @@ class Child:
         self.figures.update(row)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal the process and everything it started; harmless when they are gone."""
+        """Signal the process and its descendants; does nothing if they have exited."""
         if self.running:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
     def reap(self) -> None:
-        """Collect the exit code of a process that has ended, and end what it left behind.
+        """Collect the exit code of a process that has exited, and kill its remaining descendants.
 
-        Its number is not free before `wait`, so the group signalled here is still its own.
+        Its pid is not reused before `wait`, so the group signalled here is still its own.
         """
         self.signal_group(signal.SIGKILL)
         code = self._process.wait()
@@ -101,7 +108,7 @@ class Child:
         os.close(self.life)
 
     def ended(self) -> bool:
-        """Whether the process has ended by now; collects it when it has."""
+        """Whether the process has exited; if so, it is reaped."""
         if self.running and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             self.reap()
         return not self.running
@@ -109,11 +116,11 @@ class Child:
     def tail(self, lines: int = 20) -> list[str]:
         """The last lines of its log."""
         with open(self.log, "rb") as file:
-            file.seek(max(0, os.path.getsize(self.log) - 200 * lines))
+            file.seek(max(self.log_begin, os.path.getsize(self.log) - 200 * lines))
             return file.read().decode(errors="replace").splitlines()[-lines:]
 
     def last_word(self) -> str:
-        """What it said last: its error message if it ended with one, otherwise its last line."""
+        """Its error message if it exited with one, else its last line."""
         lines = self.tail(6)
         errors = [line for line in lines if line.startswith("bireme: ")]
         return (errors or lines or [""])[-1].removeprefix("bireme: ")

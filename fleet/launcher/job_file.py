@@ -1,7 +1,6 @@
-"""What a launcher leaves beside the logs: `job.json`, the processes of its job and how to ask them.
+"""`job.json`, written by the launcher beside the logs: the job's processes and their admin ports.
 
-Written as a whole whenever something changes, so a reader never meets half of it. Knows a file, no
-process.
+The file is replaced atomically on every change.
 """
 
 import json
@@ -19,7 +18,7 @@ NAME = "job.json"
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One process: its part, its admin port ("" if it has none yet), its end."""
+    """One process: role, admin port ("" if not known yet), exit code."""
 
     role: str
     index: int
@@ -34,7 +33,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 class JobFile:
-    """The file of a running job; `tell` writes it if it would say something new."""
+    """The file of a running job; `tell` writes it only if something changed."""
 
     def __init__(self, log_dir: Path) -> None:
         self._path = log_dir / NAME
@@ -51,7 +50,7 @@ class JobFile:
 
 
 def read(log_dir: Path) -> tuple[Process, ...]:
-    """The processes of the job whose logs lie in `log_dir`.
+    """The processes of the job with logs in `log_dir`.
 
     Raises:
         ConfigError: no job was started from there.

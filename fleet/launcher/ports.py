@@ -1,11 +1,12 @@
-"""Ports that nobody can take away: bound here, never listening, while the reservation lives.
+"""Reserves ports by binding them without listening.
 
-A bound socket with SO_REUSEPORT keeps its port from every process that does not set it too, from
-other users, and from the kernel's own choice of a free port. The process that we start does set it,
-because BIREME_RESERVED_PORTS names the port.
+A bound socket with SO_REUSEPORT keeps its port from processes that do not set the option, from
+other users, and from the kernel's choice of ephemeral ports. The process started for the port sets
+it, because BIREME_RESERVED_PORTS lists the port.
 """
 
 import socket
+from collections.abc import Sequence
 from types import TracebackType
 
 from bireme.errors import ConfigError
@@ -16,14 +17,23 @@ VARIABLE = "BIREME_RESERVED_PORTS"
 
 
 class Reservation:
-    """`count` ports of `host`, free at this moment or from `first` upward; a context manager."""
+    """Reserves `count` ports of `host`, ephemeral or from `first` upward; the first of them are
+    `listed`. A context manager.
+    """
 
-    def __init__(self, count: int, host: str = "127.0.0.1", first: int = 0) -> None:
+    def __init__(
+        self,
+        count: int,
+        host: str = "127.0.0.1",
+        first: int = 0,
+        listed: Sequence[int] = (),
+    ) -> None:
         self._sockets: list[socket.socket] = []
         self.host = host
         try:
-            for index in range(count):
-                self._sockets.append(_bind(host, first + index if first else 0))
+            others = range(count - len(listed))
+            for port in (*listed, *(first + i if first else 0 for i in others)):
+                self._sockets.append(_bind(host, port))
         except BaseException:
             self.close()
             raise
@@ -65,7 +75,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _refuse_if_taken(host: str, port: int) -> None:
-    """A leftover server of ours would share its port with us: look once without SO_REUSEPORT."""
+    """Check once without SO_REUSEPORT, because a leftover server of ours would share its port."""
     if not port:
         return
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

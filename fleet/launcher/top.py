@@ -1,13 +1,10 @@
 """`bireme top`: one row per process of a cluster, from their admin ports.
 
-Asking, reckoning and drawing are apart: statuses come in as dictionaries, rows are text, and the
-screen is told only what to show. A process that does not answer has a row that says so.
+A process that does not answer has a row that says so.
 """
 
 import http.client
 import json
-import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,19 +12,27 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO
 
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from bireme.job_token import job_token
+from bireme.text_tables import plain_text, table_of
+
 from .job_file import Process
 
-__all__ = ["Asked", "ask_all", "named", "show", "table"]
+__all__ = ["Asked", "ask_all", "named", "rows_of", "show"]
 
 COLUMNS = ("process", "state", "step", "samples/s", "wait", "stale", "in/s", "out/s", "last error")
-LEFT = {"process", "state", "last error"}
+RIGHT = COLUMNS[2:-1]
+DEAD = ("no answer", "exit ")
 PATIENCE = 2.0  # seconds for one answer
-LONG = 1.0  # seconds of waiting that are worth a word
+LONG = 1.0  # seconds of waiting before a state names the missing trainers
 NONE = "-"
 
 
 class Asked(NamedTuple):
-    """A process, and what it said: nothing if it did not answer."""
+    """A process and its status; None if it did not answer."""
 
     process: Process
     status: Mapping[str, Any] | None
@@ -40,7 +45,7 @@ def named(endpoints: Sequence[str]) -> tuple[Process, ...]:
 
 
 def ask_all(processes: Sequence[Process]) -> list[Asked]:
-    """Every process's status, asked for side by side."""
+    """The status of every process, asked for in parallel."""
     with ThreadPoolExecutor(max(1, min(32, len(processes)))) as pool:
         return [Asked(p, s) for p, s in zip(processes, pool.map(_ask, processes), strict=True)]
 
@@ -50,7 +55,9 @@ def _ask(process: Process) -> Mapping[str, Any] | None:
         return None
     connection = http.client.HTTPConnection(process.admin, timeout=PATIENCE)
     try:
-        connection.request("GET", "/status")
+        token = job_token()
+        named = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("GET", "/status", headers=named)
         found = json.loads(connection.getresponse().read())
     except (OSError, ValueError, http.client.HTTPException):
         return None
@@ -59,25 +66,15 @@ def _ask(process: Process) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-# -- reckoning -----------------------------------------------------------------------------------
-def table(asked: Sequence[Asked]) -> list[str]:
-    """A header and a row per process, in aligned columns."""
+# -- rows ----------------------------------------------------------------------------------------
+def rows_of(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
+    """A row of `COLUMNS` per process."""
     stale = _staleness(asked)
-    rows = [COLUMNS, *(_row(one, stale) for one in asked)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    return [_line(row, widths) for row in rows]
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [
-        cell.ljust(width) if name in LEFT else cell.rjust(width)
-        for name, cell, width in zip(COLUMNS, row, widths, strict=True)
-    ]
-    return "  ".join(cells).rstrip()
+    return [_row(one, stale) for one in asked]
 
 
 def _staleness(asked: Sequence[Asked]) -> dict[int, float]:
-    """Trainer -> steps by which its gradients are late, as the servers see it."""
+    """Trainer -> staleness of its gradients in steps, averaged over the servers."""
     seen: dict[int, list[float]] = {}
     for _, status in asked:
         for trainer, steps in ((status or {}).get("staleness") or {}).items():
@@ -150,56 +147,33 @@ def show(
     interval: float,
     out: TextIO | None = None,
 ) -> None:
-    """Print one table, or keep one up to date until everybody has ended or Ctrl-C."""
-    out = out or sys.stdout
-    live = out.isatty() and not once
-    with _screen(out, live) as draw:
+    """Print one table, or update it until all processes have exited."""
+    with _screen(out or sys.stdout, once) as draw:
         while True:
             asked = ask_all(find())
-            draw(table(asked))
+            draw(rows_of(asked))
             if once or all(p.exit_code is not None for p, _ in asked):
                 return
             time.sleep(interval)
 
 
-Draw = Callable[[list[str]], None]
+Draw = Callable[[list[tuple[str, ...]]], None]
 
 
 @contextmanager
-def _screen(out: TextIO, live: bool) -> Iterator[Draw]:
-    """How to draw a table: in place on a terminal, one below the other elsewhere."""
-    if not live:
-        yield lambda lines: print(*lines, sep="\n", file=out, flush=True)
+def _screen(out: TextIO, once: bool) -> Iterator[Draw]:
+    """How to draw a table: in place on a terminal, else one after another."""
+    console = Console(file=out, force_terminal=out.isatty())
+    if once or not console.is_terminal or console.is_dumb_terminal:
+        yield lambda rows: print(plain_text(COLUMNS, rows, RIGHT), file=out, flush=True)
         return
-    drawn = 0
-
-    def draw(lines: list[str]) -> None:
-        nonlocal drawn
-        width, height = shutil.get_terminal_size()
-        shown = [_painted(line[:width], i) for i, line in enumerate(lines[: height - 2])]
-        clock = time.strftime("%H:%M:%S")
-        head = f"bireme top  {clock}  Ctrl-C leaves"[:width]
-        up = f"\x1b[{drawn}F" if drawn else ""
-        # One write of whole lines, each cleared only behind its end: nothing ever blinks.
-        out.write(up + "".join(f"{line}\x1b[K\n" for line in [head, *shown]) + "\x1b[J")
-        out.flush()
-        drawn = len(shown) + 1
-
-    out.write("\x1b[?25l")
-    try:
-        yield draw
-    except KeyboardInterrupt:
-        pass
-    finally:
-        out.write("\x1b[?25h")
-        out.flush()
+    with Live(console=console, auto_refresh=False) as live:
+        yield lambda rows: live.update(_live_table(rows), refresh=True)
 
 
-def _painted(line: str, row: int) -> str:
-    """The header bold, rows of the dead red, where the user has not asked for no colour."""
-    if os.environ.get("NO_COLOR"):
-        return line
-    if row == 0:
-        return f"\x1b[1m{line}\x1b[0m"
-    dead = "no answer" in line or " exit " in line
-    return f"\x1b[31m{line}\x1b[0m" if dead else line
+def _live_table(rows: list[tuple[str, ...]]) -> Table:
+    """The table with red rows for dead processes."""
+    made = table_of(COLUMNS, rows, RIGHT, lambda row: "red" if row[1].startswith(DEAD) else "")
+    made.title = f"bireme top  {time.strftime('%H:%M:%S')}  Ctrl-C to quit"
+    made.title_justify = "left"
+    return made

@@ -1,51 +1,92 @@
-"""Start a job's processes, watch them, and end them together.
-
-The only place that decides when a process must end.
-"""
+"""Starts a job's processes, watches them, and ends them together."""
 
 import selectors
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from bireme.job_token import ensure_token
+
+from ..signals import ENDING
 from .child import Child
 from .display import Display
+from .job import Job, Seat, arguments_of, inherited, seats
 from .job_file import JobFile, Process
-from .launch import Job, Seat, inherited, seats
 from .ports import Reservation
 
 __all__ = ["Watch", "run_job"]
 
 TICK = 0.2
+RESTART = "BIREME_RESTART_COUNT"  # number of restarts of the job, for its processes
 TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
-def run_job(job: Job, environ: dict[str, str], say: Callable[[str], None] = print) -> int:
-    """Run the cluster to its end; the exit code is the first failure's, or 0."""
+def run_job(
+    job: Job,
+    environ: dict[str, str],
+    say: Callable[[str], None] = print,
+    announce: Callable[[Sequence[Seat]], None] | None = None,
+) -> int:
+    """Run the cluster to its end, with restarts after failures if the job allows them; the exit
+    code is the first failure's, or 0. `announce` prints the processes before they start.
+    """
     job.check()
     log_dir = Path(job.log_dir)
-    log_dir.mkdir(parents=True, exist_ok=True)
-    with Reservation(job.size, job.host, job.start_port) as reservation:
-        plan = seats(job, reservation.endpoints)
+
+    def listed(plan: Sequence[Seat]) -> None:
         for seat in plan:
             say(f"{seat}: {seat.variables['PADDLE_CURRENT_ENDPOINT']}, log {log_dir / seat.log}")
+
+    log_dir.mkdir(parents=True, exist_ok=True)
+    environ = dict(environ)
+    if job.cpu:
+        environ["FLAGS_place"] = "cpu"
+    if not job.spans_hosts:  # launchers of other nodes would generate different tokens
+        ensure_token(environ)
+    for attempt in range(job.restart + 1):
+        code, stopped = _run_once(
+            job, {**environ, RESTART: str(attempt)}, log_dir, announce or listed
+        )
+        if code == 0 or stopped or attempt == job.restart:
+            return code
+        say(f"restarting the job ({attempt + 1} of {job.restart})")
+        job = replace(job, append=True)
+    return code
+
+
+def _run_once(
+    job: Job,
+    environ: dict[str, str],
+    log_dir: Path,
+    announce: Callable[[Sequence[Seat]], None],
+) -> tuple[int, bool]:
+    """The exit code, and whether a signal asked the job to stop."""
+    listed = [int(endpoint.rpartition(":")[2]) for endpoint in job.own_endpoints]
+    with Reservation(job.port_count, job.host, job.start_port, listed) as reservation:
+        plan = seats(job, reservation.endpoints)
+        announce(plan)
         with _started(plan, job, environ, log_dir) as children:
-            return Watch(children, job.grace, JobFile(log_dir)).run()
+            display = Display(children, table=not job.quiet, echo_all=job.echo_all)
+            watch = Watch(children, job.grace, JobFile(log_dir), display)
+            return watch.run(), bool(watch.stopped)
 
 
 @contextmanager
 def _started(
     plan: Sequence[Seat], job: Job, environ: dict[str, str], log_dir: Path
 ) -> Iterator[list[Child]]:
-    """The running children; whatever happens inside, none is left."""
+    """The running children; on exit from the context all of them are dead."""
     base = inherited(environ, job.size, job.admin)
     children: list[Child] = []
     try:
         for seat in plan:
-            children.append(Child(seat, [job.script, *job.arguments], base, log_dir))
+            command = ["-m", job.script] if job.module else [job.script]
+            command += arguments_of(job, seat)
+            children.append(Child(seat, command, base, log_dir, append=job.append))
         yield children
     finally:
         for child in children:
@@ -56,21 +97,23 @@ def _started(
 
 
 class Watch:
-    """Waits for the children; `stopped` counts the signals that ask us to end."""
+    """Watches the children; `stopped` collects termination signals."""
 
-    def __init__(self, children: Sequence[Child], grace: float, file: JobFile) -> None:
+    def __init__(
+        self, children: Sequence[Child], grace: float, file: JobFile, display: Display
+    ) -> None:
         self.children = children
         self.grace = grace
         self._file = file
         self.stopped: list[int] = []
         self.failed: Child | None = None
         self._selector = selectors.DefaultSelector()
-        self._display = Display(children)
+        self._display = display
         self._servers_until: float | None = None
         self._ending = False
 
     def run(self) -> int:
-        """Until all have ended, one has failed, or we are told to stop."""
+        """Run until all have exited, one has failed, or a signal asks to stop."""
         with self._signals(), self._selector:
             for child in self.children:
                 self._selector.register(child.life, selectors.EVENT_READ, (child, True))
@@ -85,7 +128,9 @@ class Watch:
         return self._verdict()
 
     def _somebody_needed(self) -> bool:
-        """Whether to go on: nobody failed, no signal, and work or a server's farewell left."""
+        """Whether to continue: no failure, no signal, and trainers running or servers in their
+        grace period.
+        """
         if self.failed or self.stopped:
             return False
         running = [child for child in self.children if child.running]
@@ -96,7 +141,7 @@ class Watch:
         return time.monotonic() < self._servers_until
 
     def _turn(self, timeout: float) -> None:
-        """Take in what happened within `timeout` seconds."""
+        """Handle events for up to `timeout` seconds."""
         ended = []
         for key, _ in self._selector.select(timeout):
             child, is_life = key.data
@@ -112,24 +157,28 @@ class Watch:
         self._display.refresh()
 
     def _tell(self) -> None:
-        """Keep the job's file true."""
+        """Update the job's file."""
         self._file.tell(
             [Process(c.seat.role, c.seat.index, c.pid, c.admin, c.exit_code) for c in self.children]
         )
 
     def _blame(self, ended: Sequence[Child]) -> None:
-        """Remember the first failure; of several at once, one that was killed explains the rest."""
-        if self._ending:  # what ends now ends because we said so
+        """Remember the first failure; of several at once, prefer a killed process, which explains
+        the others.
+        """
+        if self._ending:  # exits are expected now
             return
         bad = sorted((c for c in ended if c.exit_code), key=lambda c: -(c.exit_code or 0))
         if bad and self.failed is None and not self.stopped:
             self.failed = bad[0]
 
     def _end_rest(self) -> None:
-        """SIGTERM to who still runs, SIGKILL to who then still runs; a second signal hurries."""
+        """SIGTERM to running processes, then SIGKILL to the remaining; another signal skips the
+        wait.
+        """
         self._ending = True
         if self.failed and not self.stopped:
-            self._wait(self.grace)  # they notice by themselves, and say whom they miss
+            self._wait(self.grace)  # the others notice by themselves and report whom they miss
         late = [child for child in self.children if child.running]
         if late and not self.failed and not self.stopped:
             names = ", ".join(str(child.seat) for child in late)
@@ -153,6 +202,12 @@ class Watch:
         if self.failed is None:
             return 128 + self.stopped[0] if self.stopped else 0
         child = self.failed
+        if not self._display.table:  # in the format of Paddle's launchers
+            trainers = sum(c.seat.role == "trainer" for c in self.children)
+            self._display.say(
+                f"ABORT!!! Out of all {trainers} trainers, the {child.seat.role} process with rank="
+                f"[{child.seat.index}] was aborted. Please check its log."
+            )
         self._display.say(
             f"{child.seat} failed with exit code {child.exit_code}; the others were ended.",
             f"the end of {child.log}:",
@@ -167,13 +222,12 @@ class Watch:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Count SIGINT, SIGTERM and SIGHUP instead of dying of them."""
+        """Collect SIGINT, SIGTERM and SIGHUP instead of exiting."""
 
         def note(number: int, frame: FrameType | None) -> None:
             self.stopped.append(number)
 
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, note) for number in numbers}
+        before = {number: signal.signal(number, note) for number in ENDING}
         try:
             yield
         finally:

@@ -4,13 +4,15 @@ Exit codes: 2 for a mistake that the user can mend (configuration, environment, 
 for everything else.
 """
 
-import signal
 import sys
 from types import TracebackType
+from typing import NoReturn
 
 from bireme.errors import BiremeError, PeerError
 
-__all__ = ["USER_MISTAKE", "exit_code", "install"]
+from ..signals import INTERRUPTED
+
+__all__ = ["USER_MISTAKE", "exit_code", "install", "interrupted"]
 
 USER_MISTAKE = 2
 FAILURE = 1
@@ -19,9 +21,15 @@ FAILURE = 1
 def exit_code(error: BaseException) -> int:
     """2 when the user can mend it, 130 for Ctrl-C, 1 when the cluster or the program failed."""
     if isinstance(error, KeyboardInterrupt):
-        return 128 + signal.SIGINT
+        return INTERRUPTED
     mendable = isinstance(error, BiremeError) and not isinstance(error, PeerError)
     return USER_MISTAKE if mendable else FAILURE
+
+
+def interrupted() -> NoReturn:
+    """Exit after Ctrl-C."""
+    print("bireme: interrupted", file=sys.stderr, flush=True)
+    raise SystemExit(INTERRUPTED)
 
 
 def install() -> None:
@@ -33,17 +41,26 @@ def install() -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         sys.stdout.flush()
         if isinstance(error, KeyboardInterrupt):
-            print("bireme: interrupted", file=sys.stderr, flush=True)
+            interrupted()
         elif isinstance(error, BiremeError):
             print(f"bireme: {kind.__name__}: {error}", file=sys.stderr, flush=True)
         else:
-            mine = _from_script(trace)
+            mine = None if isinstance(error, SyntaxError) else _from_script(trace)
             previous(kind, error.with_traceback(mine), mine)
+            if hint := _hint(error):
+                print(f"  hint: {hint}", file=sys.stderr, flush=True)
             return
         raise SystemExit(exit_code(error))  # the interpreter exits with it after this hook
 
     hook._of_bireme = True  # type: ignore[attr-defined]  # marks the hook for the check above
     sys.excepthook = hook
+
+
+def _hint(error: BaseException) -> str:
+    """What to write instead of a name that is not here."""
+    from .advice import on_error  # reads the table of names, so only when it is needed
+
+    return on_error(error)
 
 
 def _from_script(trace: TracebackType | None) -> TracebackType | None:

@@ -1,0 +1,1 @@
+"""The launcher: runs a cluster on this machine and watches its processes."""
