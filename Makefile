@@ -1,10 +1,12 @@
 # make run | test | slow | check | format | bench | docs | protos | gpu | numba | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
+# `make test PYTHON=python3.13` chooses the interpreter; each one so chosen has its own environment.
 
-VENV   := .venv
-PYTHON := $(VENV)/bin/python
+PYTHON :=
+VENV   := .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
+RUN    := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
-CHOICES := python3.11 python3.12 python3.13 python3
+CHOICES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 FIND_PYTHON = for p in $(CHOICES); do \
 	command -v $$p >/dev/null 2>&1 && \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && \
@@ -36,25 +38,26 @@ format: $(STAMP)
 	$(VENV)/bin/ruff check --fix .
 
 types: $(STAMP)
-	$(PYTHON) tools/link_tree.py
+	$(RUN) tools/link_tree.py
 
 bench: $(STAMP)
-	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) $$file || exit 1; done
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
 
 docs: $(STAMP)
 	$(VENV)/bin/bireme flags --markdown > docs/flags.md
-	$(PYTHON) tools/operators_table.py > docs/operators.md
-	$(PYTHON) tools/compatibility_table.py > docs/compatibility.md
+	$(RUN) tools/operators_table.py > docs/operators.md
+	$(RUN) tools/compatibility_table.py > docs/compatibility.md
+	$(RUN) tools/differences_table.py > docs/differences.md
 
 protos: types
-	$(PYTHON) -m grpc_tools.protoc -I build/types --python_out=build/types --pyi_out=build/types \
+	$(RUN) -m grpc_tools.protoc -I build/types --python_out=build/types --pyi_out=build/types \
 		build/types/bireme/protos/*.proto
 
 gpu: $(STAMP)
-	$(PYTHON) tools/gpu.py $(GPU_ARGS)
+	$(RUN) tools/gpu.py $(GPU_ARGS)
 
 numba: $(STAMP) types
-	$(PYTHON) -m venv build/numba
+	$(RUN) -m venv build/numba
 	build/numba/bin/pip install -q --disable-pip-version-check -e '.[dev,numba]'
 	build/numba/bin/pytest tests/ops tests/models $(TEST_ARGS)
 
@@ -64,8 +67,8 @@ $(STAMP): pyproject.toml
 		echo "bireme needs CPython 3.11 or newer with venv and pip (looked for: $(CHOICES))." >&2; \
 		echo "On Debian or Ubuntu: apt-get install python3 python3-venv" >&2; exit 1; \
 	fi; \
-	[ -x $(PYTHON) ] || { echo "building $(VENV) with $$($$python --version)"; $$python -m venv $(VENV); }
-	$(PYTHON) -m pip install -q --disable-pip-version-check -e '.[dev]'
+	[ -x $(RUN) ] || { echo "building $(VENV) with $$($$python --version)"; $$python -m venv $(VENV); }
+	$(RUN) -m pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 clean:

@@ -45,6 +45,7 @@ def run(
     script = str(HERE / "fluid_cluster.py")
     clean = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     clean.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", **env)
+    clean.setdefault("FLAGS_keep_freed_memory", "1")  # as `bireme run` does
 
     def start(role: str, rank: int) -> subprocess.Popen[str]:
         words = [model, mode, role, str(rank), ends, str(trainers), str(STEPS[model])]

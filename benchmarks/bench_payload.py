@@ -22,10 +22,10 @@ from bench_cluster import free_ports
 from peer import HERE, machine
 
 from bireme import flags
-from bireme.rpc.liveness import times
-from bireme.rpc.memory import keep_memory
-from bireme.trainer.link import Link
-from bireme.trainer.links import Links
+from bireme.arrays.malloc import keep_memory
+from bireme.net.heartbeat import times
+from bireme.trainer.registry import Registry
+from bireme.trainer.trainer import Trainer
 
 SIZE = 4096 * 4096
 WAYS = {
@@ -85,33 +85,34 @@ class Bare:
         self._process.wait(10)
 
 
-class Trainer:
+class Sender:
     """A trainer of one server that holds one parameter."""
 
     def __init__(self, endpoint: str, trainer: int) -> None:
         self._end = endpoint
-        self._link: Link = Link(trainer, Links().dial, times())
-        self._link.greet([endpoint])
-        self._gradient = self._link.room("w", (4096, 4096), "float32")
+        self._trainer = Trainer(trainer, Registry().dial, times())
+        self._servers = self._trainer.servers
+        self._servers.greet([endpoint])
+        self._gradient = self._servers.buffer("w", (4096, 4096), "float32")
         if self._gradient is None:
             self._gradient = np.empty((4096, 4096), np.float32)
         self._gradient[...] = 1
 
     def push(self) -> None:
-        peer = self._link.peer(self._end)
-        peer.push(0, "fc_0.w_0@GRAD", self._gradient)
-        peer.pull(0, (), gated=False)
-        peer.result()
+        server = self._servers.server(self._end)
+        server.push({"fc_0.w_0@GRAD": self._gradient})
+        server.pull((), gated=False)
+        server.result()
 
     def settle(self) -> None:
-        self._link.barrier([self._end], strict=True)
-        self._link.exchange({self._end: ()})
+        self._servers.barrier([self._end], strict=True)
+        self._servers.exchange({self._end: ()})
 
     def pull(self) -> None:
-        self._link.exchange({self._end: ("fc_0.w_0",)})
+        self._servers.exchange({self._end: ("fc_0.w_0",)})
 
     def close(self) -> None:
-        self._link.close()
+        self._trainer.close()
 
 
 def served(way: str, rounds: int) -> tuple[list[float], list[float]]:
@@ -123,7 +124,7 @@ def served(way: str, rounds: int) -> tuple[list[float], list[float]]:
     command = [sys.executable, str(HERE / "fluid_cluster.py"), *words]
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, **env})
     try:
-        trainer = Trainer(end, 0)
+        trainer = Sender(end, 0)
         pushes, pulls = [], []
         for _ in range(rounds + 2):
             pushes.append(timed(trainer.push))
@@ -141,6 +142,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
+    flags.set_flags({"FLAGS_keep_freed_memory": True})  # as `bireme run` does
     keep_memory()
     lines = [machine(), "", "64 MiB between two processes of one host, GB/s (median)"]
     lines.append(f"{'way':16}{'push':>8}{'pull':>8}{'of bare':>9}{'of bare':>9}")

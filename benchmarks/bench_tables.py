@@ -20,9 +20,9 @@ import numpy as np
 from peer import machine
 
 import bireme as fluid
+from bireme.arrays.values import SelectedRows
 from bireme.pserver.tables import Tables
 from bireme.runtime.scope import Scope
-from bireme.runtime.values import SelectedRows
 
 IDS = 2048
 REPEATS = 50

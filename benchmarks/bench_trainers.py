@@ -120,6 +120,7 @@ def fill(connection: socket.socket, room: bytearray) -> None:
 # -- measuring -----------------------------------------------------------------------------------
 def started(*words: object, **env: str) -> "subprocess.Popen[str]":
     one = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+    one["FLAGS_keep_freed_memory"] = "1"  # as `bireme run` does
     command = [sys.executable, __file__, *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL,
                             env={**os.environ, **one, **env})  # fmt: skip
@@ -150,9 +151,9 @@ def step_time(trainers: int) -> float:
 def wire_times(shared: bool) -> dict[str, list[float]]:
     """Seconds that 64 MiB take each way, ours and a plain socket's in turns."""
     from bireme import flags
-    from bireme.rpc.client import GrpcWire
-    from bireme.rpc.liveness import times
-    from bireme.trainer.link import Link
+    from bireme.net.grpc_client import GrpcEndpoint
+    from bireme.net.heartbeat import times
+    from bireme.trainer.trainer import Trainer
 
     port, plain_port = free_ports(2)
     endpoint = f"127.0.0.1:{port}"
@@ -164,20 +165,20 @@ def wire_times(shared: bool) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in ("push", "pull", "tcp push", "tcp pull")}
     flags.set_flags({"rpc_shared_memory": shared})
     with ended(*children):
-        link = Link(0, lambda at: GrpcWire(at, 6.0), times())
-        peer = link.peer(endpoint)
+        trainer = Trainer(0, lambda at: GrpcEndpoint(at, 6.0), times())
+        server = trainer.servers.server(endpoint)
         gradient, room = np.ones((4096, 4096), np.float32), bytearray(SIZE)
         raw = connected(plain_port)
         for _ in range(ROUNDS + 2):
             began = time.perf_counter()
-            peer.push(0, "w@GRAD.trainer_0", gradient)
-            peer.barrier(0)
-            peer.pull(0, ())
-            peer.result()
+            server.push({"w@GRAD.trainer_0": gradient})
+            server.barrier()
+            server.pull(())
+            server.result()
             found["push"].append(time.perf_counter() - began)
             began = time.perf_counter()
-            peer.pull(0, ("w",))
-            peer.result()
+            server.pull(("w",))
+            server.result()
             found["pull"].append(time.perf_counter() - began)
             began = time.perf_counter()
             raw.sendall(b"p")
@@ -189,36 +190,36 @@ def wire_times(shared: bool) -> dict[str, list[float]]:
             fill(raw, room)
             found["tcp pull"].append(time.perf_counter() - began)
         raw.close()
-        link.silence()
+        trainer.silence()
     return {name: seconds[2:] for name, seconds in found.items()}
 
 
 def large(shared: bool) -> str:
     """Push 3 GiB as one variable and pull what the server then holds; seconds each way."""
     from bireme import flags
-    from bireme.rpc.client import GrpcWire
-    from bireme.rpc.liveness import times
-    from bireme.trainer.link import Link
+    from bireme.net.grpc_client import GrpcEndpoint
+    from bireme.net.heartbeat import times
+    from bireme.trainer.trainer import Trainer
 
     flags.set_flags({"rpc_shared_memory": shared})
     rows, name = (3 << 30) // (4 * 4096), "w@GRAD.trainer_0"
     endpoint = f"127.0.0.1:{free_ports(1)[0]}"
     words = ["--role", "store", "--endpoint", endpoint, "--rank", rows]
     with ended(started(*words, FLAGS_rpc_shared_memory=str(int(shared)))):
-        link = Link(0, lambda at: GrpcWire(at, 6.0), times())
+        trainer = Trainer(0, lambda at: GrpcEndpoint(at, 6.0), times())
         gradient = np.zeros((rows, 4096), np.float32)
         marks = [(0, 0), (rows // 3, 17), (rows - 1, 4095)]
         for at in marks:
             gradient[at] = 1 + at[0]
-        link.greet([endpoint])
+        trainer.servers.greet([endpoint])
         began = time.perf_counter()
-        link.push(endpoint, name, gradient)
-        link.barrier([endpoint], strict=True)
-        link.exchange({endpoint: ()})
+        trainer.servers.push(endpoint, name, gradient)
+        trainer.servers.barrier([endpoint], strict=True)
+        trainer.servers.exchange({endpoint: ()})
         pushed = time.perf_counter()
-        found = link.exchange({endpoint: (name,)})[endpoint][name]
+        found = trainer.servers.exchange({endpoint: (name,)})[endpoint][name]
         pulled = time.perf_counter()
-        link.silence()
+        trainer.silence()
     whole = found.shape == gradient.shape and all(found[at] == gradient[at] for at in marks)
     how = "shared memory" if shared else "sockets"
     verdict = "as it was sent" if whole and np.count_nonzero(found) == 3 else "DAMAGED"

@@ -35,7 +35,8 @@ class Runner:
     ) -> None:
         command = [python, str(HERE / script), module, *words]
         limit = {"OMP_NUM_THREADS": str(threads)} if threads else {}
-        env = {**os.environ, **limit, **(env or {})}
+        tuned = {"FLAGS_keep_freed_memory": "1"}  # as `bireme run` does
+        env = {**tuned, **os.environ, **limit, **(env or {})}
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True, env=env

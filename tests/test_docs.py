@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from runpy import run_path
 
 import pytest
 
@@ -12,15 +11,6 @@ from bireme import flags
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-
-BATCH = """
-import numpy as np
-
-def my_batch(step, role):
-    x = np.random.RandomState(step).rand(8, 13).astype("float32")
-    return {"x": x, "y": x.sum(1, keepdims=True)}
-
-"""
 
 
 def test_the_flag_page_is_the_table() -> None:
@@ -30,9 +20,10 @@ def test_the_flag_page_is_the_table() -> None:
 
 def test_the_page_of_names_is_up_to_date() -> None:
     """Write it anew with `make docs`; every difference of arguments has its reason."""
-    tool = run_path(str(ROOT / "tools" / "compatibility_table.py"))
+    tool = [sys.executable, str(ROOT / "tools" / "compatibility_table.py")]
+    made = subprocess.run(tool, capture_output=True, text=True, timeout=120, check=True).stdout
     page = (DOCS / "compatibility.md").read_text()
-    assert page == tool["page"]() + "\n"
+    assert page == made  # in a process of its own: modules that other tests loaded have names too
     assert "|  |" not in page
 
 
@@ -41,7 +32,7 @@ def test_the_page_of_names_is_up_to_date() -> None:
 def test_the_script_of_the_readme_runs_in_every_role(tmp_path: Path, how: list[str]) -> None:
     found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert found
-    (tmp_path / "train.py").write_text(BATCH + found[1])
+    (tmp_path / "train.py").write_text(found[1])
     command = [sys.executable, "-m", "bireme", *how, "train.py"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -29,7 +29,7 @@ def test_an_unknown_flag_warns_with_the_nearest_name() -> None:
 
 
 def test_a_value_of_the_wrong_type_is_refused() -> None:
-    with pytest.raises(ConfigError, match="FLAGS_rpc_deadline = 'soon' is not a whole number"):
+    with pytest.raises(ConfigError, match="FLAGS_rpc_deadline = 'soon' is not an integer"):
         flags.read({"FLAGS_rpc_deadline": "soon"})
 
 

@@ -49,7 +49,7 @@ def test_auc_is_the_chance_that_a_positive_scores_higher(samples: list[tuple[int
 def test_chunks_and_edit_distances_are_averaged() -> None:
     chunks = metrics.ChunkEvaluator()
     chunks.update(np.array([4]), np.array([5]), np.array([2]))
-    assert chunks.eval() == (0.5, 0.4, pytest.approx(4 / 9))
+    assert chunks.eval() == pytest.approx((0.5, 0.4, 4 / 9))
     distance = metrics.EditDistance()
     distance.update(np.array([[0.0], [2.0]]), 2)
     assert distance.eval() == (1.0, 0.5)

@@ -1,5 +1,6 @@
 """What is installed is what stands in the tree: one name, every folder, every data file."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -41,11 +42,22 @@ def test_the_version_is_said_once() -> None:
 
 
 def test_importing_bireme_is_quick_and_quiet() -> None:
-    """Neither the wire, nor a device, nor numpy is loaded by the import alone."""
-    code = (
-        "import sys, bireme; print(sorted({'grpc', 'cupy', 'numpy', 'click'} & set(sys.modules)))"
-    )
+    """Libraries that only some processes need are not loaded by the import alone."""
+    heavy = {"grpc", "cupy", "numpy", "click", "rich", "prometheus_client"}
+    code = f"import sys, bireme; print(sorted({heavy} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_a_script_and_its_launcher_start_without_numpy(tmp_path: Path) -> None:
+    """Eight processes start at once: what a script does not import, it does not wait for."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, paddle.fluid, bireme.fleet.launcher.watch\n"
+        "print([name for name in ('numpy', 'grpc', 'bireme.ops') if name in sys.modules])"
+    )
+    command = [sys.executable, "-m", "bireme.fleet.scripts.script", str(script)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
 
@@ -56,3 +68,17 @@ def test_building_a_program_loads_neither_grpc_nor_cupy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "environment"),
+    [([], ".venv"), (["PYTHON=/opt/bin/python3.13"], ".venv-python3.13")],
+)
+def test_each_interpreter_that_make_is_told_has_its_own_environment(
+    words: list[str], environment: str
+) -> None:
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "MAKEFLAGS")}
+    command = ["make", "-n", "-B", "test", *words]  # whether or not it is there already
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=env)
+    assert f"{environment}/bin/pytest" in done.stdout
+    assert ("for p in /opt/bin/python3.13;" in done.stdout) == bool(words)

@@ -3,7 +3,8 @@ differ.
 
     python tools/compatibility_table.py > docs/compatibility.md
 
-The page is made from the listed signatures (`tests/golden/api.txt`) and what the modules export.
+The page is made from the listed signatures (`tests/golden/api.txt`), every name of every module of
+1.8.5 (`fleet/scripts/fluid_names.json`), and what our modules export.
 """
 
 import ast
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import bireme.layers  # noqa: E402, F401  # gives variables their operators
-from bireme.fleet import compat  # noqa: E402
+from bireme.fleet.scripts import compat, names  # noqa: E402
 
 API = ROOT / "tests" / "golden" / "api.txt"
 
@@ -33,12 +34,22 @@ with their class. Arguments agree if they have the same names in the same order 
 defaults; further ones may follow.
 """
 
+_ELSEWHERE = """
+## Every module of 1.8.5
+
+Scripts take names from the modules that define them (`fluid.layers.nn.conv2d`) and private ones too
+(`_decay_step_counter`). Each module of 1.8.5 that defines something stands here, with the names of
+its own that are here and those that are not; names that it imports are found as well.
+"""
+
 # why arguments differ on purpose
 REASONS = {
     "Auc": "the name may be left out",
     "ChunkEvaluator.update": "counts may be left out",
     "Communicator": "mode and settings may be left out: the program says them",
     "DataFeeder": "the place may be left out",
+    "DistributedOptimizer.minimize": "the base class leaves the rest to its subclasses",
+    "UserDefinedRoleMaker": "the same default, a plain number",
     "DataLoader.from_dataset": "places may be left out",
     "DGCMomentumOptimizer": "defaults cannot be changed by accident",
     "EditDistance": "the name may be left out",
@@ -46,7 +57,13 @@ REASONS = {
     "Program.to_string": "throw_on_error may be left out",
     "PyReader.decorate_sample_generator": "one method under two names",
     "Variable.to_string": "throw_on_error may be left out",
+    "anchor_generator": "defaults cannot be changed by accident",
+    "deformable_roi_pooling": "defaults cannot be changed by accident",
+    "density_prior_box": "defaults cannot be changed by accident",
+    "generate_proposal_labels": "defaults cannot be changed by accident",
+    "multi_box_head": "defaults cannot be changed by accident",
     "pad2d": "defaults cannot be changed by accident",
+    "prior_box": "defaults cannot be changed by accident",
 }
 
 
@@ -154,7 +171,34 @@ def page() -> str:
             details += ["| name | arguments | why |", "|---|---|---|"]
             details += [f"| {n} | {t} | {REASONS.get(n, '')} |" for n, t in differing.items()]
     head = ["| module | here | not here | other arguments |", "|---|---|---|---|"]
-    return "\n".join([_INTRODUCTION, *head, *rows, *details])
+    return "\n".join([_INTRODUCTION, *head, *rows, *details, *elsewhere()])
+
+
+def elsewhere() -> Iterator[str]:
+    """The names that scripts take from any other module of 1.8.5, private ones included."""
+    public = {module.module for module in listed()}
+    yield _ELSEWHERE
+    yield from ("| module | here | not here |", "|---|---|---|")
+    for module in names.modules():
+        left_out = any(module == each or module.startswith(f"{each}.") for each in names.ABSENT)
+        own = [name for name, source in names.known(module).items() if not source]
+        if left_out or not own or module in public - {"paddle.fluid.layers"}:
+            continue
+        absent = [name for name in own if not _found(module, name)]
+        text = ", ".join(name.replace("_", r"\_") for name in absent)
+        yield f"| `{module}` | {len(own) - len(absent)} | {text or 'none'} |"
+    yield "\n## Left out\n"
+    yield from (f"* `{name}`: {why}." for name, why in sorted(names.ABSENT.items()))
+
+
+def _found(module: str, name: str) -> bool:
+    home = names.home_of(module)
+    if home and hasattr(import_module(home), name):
+        return True
+    try:
+        return names.find(module, name) is not None
+    except (AttributeError, ImportError):
+        return False
 
 
 def _matters(name: str, found: dict[str, Any]) -> bool:

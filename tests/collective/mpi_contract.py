@@ -40,13 +40,14 @@ class TestMpi(GroupContract):
     @pytest.mark.parametrize("inside", [False, True])
     def test_a_rank_that_fails_tells_the_others_why(self, inside: bool) -> None:
         with self.groups(3) as groups:
-            part = groups[0].split(0)
+            whole: Any = groups[0]
+            part = whole.split(0)
             if groups[0].rank == 1:
-                groups[0].fail("ValueError: the loss is not a number")
+                whole.fail("ValueError: the loss is not a number")
                 mine = ""
             else:
                 with pytest.raises(PeerLost) as caught:
-                    (part if inside else groups[0]).all_reduce(np.zeros(3))
+                    (part if inside else whole).all_reduce(np.zeros(3))
                 mine = str(caught.value)
             for rank, text in enumerate(self.comm.allgather(mine)):
                 wanted = "rank 1 of 3 is lost: ValueError: the loss is not a number"

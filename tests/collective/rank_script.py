@@ -4,6 +4,7 @@ Usage: rank_script.py RANK SIZE PORT PAYLOAD HEARTBEAT [MODE]
 """
 
 import sys
+import time
 
 import numpy as np
 
@@ -23,7 +24,16 @@ def main(rank: int, size: int, port: str, payload: str, heartbeat: float, mode: 
                 raise ValueError("the loss is not a number")
             if mode == "leave":
                 break
+            if mode == "compute":
+                compute(world)
     world.close()
+
+
+def compute(world: World) -> None:
+    """Look after the others and call no collective, as a device's watchdog does."""
+    for _ in range(10**9):
+        world.check()
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def on_ranks(build, shape=(2, 3)):
         with fluid.Executor() as executor:
             executor.run(startup(rank), scope=scope)
             feed = {"x": np.full(shape, rank + 1, np.float32)}
-            return executor.run(main, feed=feed, fetch_list=[out], scope=scope)[0]
+            found: np.ndarray = executor.run(main, feed=feed, fetch_list=[out], scope=scope)[0]
+            return found
 
     return on_every_rank(range(RANKS), work)
 

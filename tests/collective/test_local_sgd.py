@@ -173,7 +173,7 @@ def test_the_classes_take_what_the_second_fleet_calls_it(endpoints):
     LocalSGD().transpile(startup, plain, 0, where, where[0])
     assert plain.num_blocks == 1
     for wrong in ({"k_steps": 0}, {"begin_step": True}):
-        with pytest.raises(ValueError, match="1 or more"):
+        with pytest.raises(ValueError, match="integer >= 1"):
             LocalSGD(2, **wrong)
 
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.arrays.places import CUDAPlace
 from bireme.collective import Group, World, nccl, watchdog
 from bireme.collective.nccl import NcclGroup, nccl_group
 from bireme.collective.rings import Hierarchy
 from bireme.collective.watchdog import Watchdog, unless_lost
 from bireme.errors import DeadlineExceeded, PeerLost, UnsupportedError
-from bireme.runtime.places import CUDAPlace
 
 from ..support.stand_in import installed
 from ..support.stand_in_cuda import Stream, cuda
@@ -111,7 +111,8 @@ def test_a_hierarchy_keeps_its_order_without_waiting(device, free_port, set_flag
         hierarchy = Hierarchy(group, 2)
         x = device.full(5, group.rank + 1, "float32")
         hierarchy.all_reduce(x, "sum")
-        assert hierarchy._inner._stream is group._stream
+        inner: Any = hierarchy._inner
+        assert inner._stream is group._stream
         hierarchy.close()
         return x.get()
 
@@ -255,11 +256,11 @@ def test_nobody_waits_for_ever_while_communicators_are_made(quick):
         time.sleep(60)
 
     with pytest.raises(PeerLost, match="rank 1"):
-        unless_lost(never, world)  # type: ignore[arg-type]
+        unless_lost(never, world)
     world = Lost()
     world.timeout = 0.05
     with pytest.raises(DeadlineExceeded, match="NCCL did not connect"):
-        unless_lost(lambda: time.sleep(60), world)  # type: ignore[arg-type]
+        unless_lost(lambda: time.sleep(60), world)
 
 
 def test_a_rank_that_is_lost_ends_the_others_calls(device, free_port, quick):

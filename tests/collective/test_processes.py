@@ -28,10 +28,10 @@ def ranks(size: int, port: int, payload: str, mode: str) -> Iterator[list[subpro
 
 @contextmanager
 def started(
-    script: Path, arguments: Sequence[Sequence[object]]
+    script: Path, arguments: Sequence[Sequence[object]], heartbeat: float = HEARTBEAT
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """A process per list of arguments, once all say that they run; killed at the end."""
-    flags = {"OMP_NUM_THREADS": "1", "FLAGS_heartbeat_seconds": str(HEARTBEAT)}
+    flags = {"OMP_NUM_THREADS": "1", "FLAGS_heartbeat_seconds": str(heartbeat)}
     processes = [
         subprocess.Popen(
             [sys.executable, str(script), *map(str, words)],
@@ -117,3 +117,30 @@ def test_an_error_that_leaves_an_executor_is_told_to_the_other_trainers(free_por
             code, errors = ending(processes[rank], HEARTBEAT + 5)
             assert code == 1
             assert f"rank 1 of 3 is lost: {error}: the loss is not a number" in errors
+
+
+def test_a_frozen_rank_0_ends_its_trainers_within_the_heartbeat(free_port):
+    endpoints = ",".join(f"127.0.0.1:{free_port()}" for _ in range(3))
+    with started(TRAINER, [[rank, endpoints] for rank in range(3)]) as processes:
+        processes[0].send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        for process in processes[1:]:
+            code, errors = ending(process, HEARTBEAT + 10)
+            assert code == 1
+            assert "PeerLost: rank 0 of 3 is lost" in errors
+        took = time.monotonic() - began
+    assert took < 2 * HEARTBEAT
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_is_named_long_before_the_heartbeat_to_ranks_that_compute(free_port, victim):
+    """Nobody is in a collective: only the end of its connection tells that a rank is dead."""
+    port = free_port()
+    words = [[rank, 3, port, "auto", 60, "compute"] for rank in range(3)]
+    with started(SCRIPT, words, heartbeat=60) as processes:
+        processes[victim].send_signal(signal.SIGKILL)
+        for rank, process in enumerate(processes):
+            if rank != victim:
+                code, errors = ending(process, 20)
+                assert code == 1
+                assert f"PeerLost: rank {victim} of 3 is lost" in errors

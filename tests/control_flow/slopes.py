@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 import bireme as fluid
-from bireme.backward import append_backward
+from bireme.arrays.values import LoDTensor, lengths_to_lod
+from bireme.autodiff.backward import append_backward
 from bireme.ir import verify
-from bireme.runtime.values import LoDTensor, lengths_to_lod
 
 Array = Any
 STEP = 1e-3

@@ -23,7 +23,8 @@ def _input(*shape: Any) -> Any:
 
 def _run(*fetch: Any, feed: Any = None) -> list[Any]:
     executor = fluid.Executor(fluid.CPUPlace())
-    return executor.run(fetch[0].block.program, feed, list(fetch), scope=fluid.Scope())
+    found: list[Any] = executor.run(fetch[0].block.program, feed, list(fetch), scope=fluid.Scope())
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -152,3 +153,18 @@ def test_a_case_outside_of_its_switch_is_refused() -> None:
     yes = layers.fill_constant([1], "bool", 1.0)
     with pytest.raises(InvalidArgument, match="outside of its Switch"), switch.case(yes):
         pass
+
+
+def test_what_a_block_runs_for_has_its_gradient() -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [None, 8])
+        x.stop_gradient = False
+        out = fluid.layers.create_tensor("float32")
+        block = fluid.layers.ConditionalBlock(inputs=[x])
+        with block.block():
+            fluid.layers.assign(fluid.layers.square(x), out)
+        fluid.append_backward(fluid.layers.mean(out))
+    rows = np.arange(16, dtype="float32").reshape(2, 8)
+    (grad,) = fluid.Executor().run(main, {"x": rows}, ["x@GRAD"])
+    np.testing.assert_allclose(grad, rows / 8)

@@ -11,9 +11,9 @@ import pytest
 
 import bireme as fluid
 from bireme import layers
-from bireme.errors import BiremeError, InvalidArgument
+from bireme.errors import BiremeError, FeedError, InvalidArgument
 
-from .slopes import Trial, wave
+from .slopes import Trial, lod, wave
 
 
 def _input(*shape: Any) -> Any:
@@ -30,7 +30,8 @@ def _fresh() -> Any:
 
 def _run(*fetch: Any) -> list[Any]:
     executor = fluid.Executor(fluid.CPUPlace())
-    return executor.run(fetch[0].block.program, None, list(fetch), scope=fluid.Scope())
+    found: list[Any] = executor.run(fetch[0].block.program, None, list(fetch), scope=fluid.Scope())
+    return found
 
 
 def _powers(times: int) -> Any:
@@ -175,3 +176,47 @@ def test_reading_what_was_never_written_names_the_array() -> None:
 def test_the_condition_of_a_loop_must_be_boolean() -> None:
     with pytest.raises(InvalidArgument, match="boolean"):
         layers.While(layers.fill_constant([1], "int64", 1))
+
+
+def test_loop_variables_may_stand_in_lists_and_dicts_that_the_body_changes() -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        i, n = layers.zeros([1], "int64"), layers.fill_constant([1], "int64", 3)
+        named = {"last": layers.fill_constant([1], "int64", 0)}
+        listed = [layers.fill_constant([1, 2], "int64", 0)]
+
+        def body(i: Any, named: Any, listed: Any) -> Any:
+            named["last"] = i
+            listed[0] = layers.reshape(i, [1, 1]) + listed[0]
+            return [layers.increment(i), named, listed]
+
+        i, named, listed = layers.while_loop(
+            lambda i, named, listed: layers.less_than(i, n), body, [i, named, listed]
+        )
+    last, total = fluid.Executor().run(main, fetch_list=[named["last"], listed[0]])
+    assert (last.tolist(), total.tolist()) == ([3], [[3, 3]])
+
+
+def test_a_variable_that_a_body_increments_in_place_has_its_gradient() -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        i, x = fluid.data("i", [1]), fluid.data("x", [1])
+        i.stop_gradient = x.stop_gradient = False
+        n = layers.fill_constant([1], "float32", 11)
+        _, out = layers.while_loop(
+            lambda i, x: layers.less_than(i, n), lambda i, x: [layers.increment(i), i * i], [i, x]
+        )
+        fluid.append_backward(layers.mean(out))
+    one = np.ones(1, "float32")
+    value, slope = fluid.Executor().run(main, {"i": one, "x": one}, [out, "i@GRAD"])
+    assert (value[0], slope[0]) == (121.0, 22.0)
+
+
+def test_an_array_of_sequences_is_fetched_as_lod_tensors_only() -> None:
+    x = fluid.data("x", [None, 2], lod_level=1)
+    array = layers.array_write(x, layers.fill_constant([1], "int64", 0))
+    executor, feed = fluid.Executor(fluid.CPUPlace()), {"x": lod(wave(3, 2), [1, 2])}
+    (found,) = executor.run(feed=feed, fetch_list=[array], return_numpy=False)
+    assert found[0].lod() == [[0, 1, 3]]
+    with pytest.raises(FeedError, match="return_numpy=False"):
+        executor.run(feed=feed, fetch_list=[array])

@@ -59,6 +59,16 @@ def test_a_static_rnn_agrees_with_its_loop() -> None:
     assert float(loss[0]) == pytest.approx(total / 30, rel=1e-5)
 
 
+def _eight_cells() -> Any:
+    hidden, _ = layers.dynamic_lstm(_input("x", None, 32, level=1), 32)
+    return layers.mean(layers.square(hidden))
+
+
+def test_a_dynamic_lstm_of_eight_cells_has_gradients() -> None:
+    """The original has a kernel of its own for such sizes, with wrong gradients."""
+    Trial(_eight_cells, {"x": lod(4 * wave(3, 32), [1, 2])}).check()
+
+
 def test_a_memory_may_start_from_a_variable() -> None:
     def build() -> Any:
         x, init = _input("x", 3, 2, 4), _input("init", 2, 4)
@@ -191,3 +201,42 @@ def test_a_dynamic_rnn_without_input_is_refused() -> None:
     rnn = layers.DynamicRNN()
     with pytest.raises(InvalidArgument, match="step_input"), rnn.block():
         rnn.memory(shape=[3])
+
+
+def test_a_batch_leaves_nothing_for_the_gradients_of_the_next() -> None:
+    def build() -> Any:
+        x, init = _input("x", -1, 4, level=1), _input("init", -1, 8)
+        rnn = layers.DynamicRNN()
+        with rnn.block():
+            word = rnn.step_input(x)
+            state = rnn.memory(init=init)
+            new = layers.fc([word, state], 8, act="tanh")
+            rnn.update_memory(state, new)
+            rnn.output(new)
+        return layers.mean(layers.square(rnn()))
+
+    def feed(*lengths: int) -> dict[str, Any]:
+        rows = sum(lengths)
+        return {"x": lod(wave(rows, 4), [*lengths]), "init": wave(len(lengths), 8)}
+
+    trial = Trial(build, feed(2))
+    names = [f"{p.name}@GRAD" for p in trial.main.all_parameters()]
+    fresh = trial.run(*names)
+    for other in (feed(3), feed(5, 1, 2), feed(2)):
+        trial.feed = other
+        trial.check()
+    for grad, first in zip(trial.run(*names), fresh, strict=True):
+        np.testing.assert_array_equal(grad, first)
+
+
+def test_an_array_that_a_program_writes_lives_for_one_run() -> None:
+    at, more = fluid.data("at", [1], "int64"), fluid.data("more", [1], "bool")
+    array = layers.create_array("float32")
+    with layers.Switch() as switch, switch.case(more):
+        layers.array_write(layers.fill_constant([1], "float32", 1.0), at, array)
+    length = layers.array_length(array)
+    executor, found = fluid.Executor(), []
+    for index, write in ((4, True), (1, True), (0, False)):
+        feed = {"at": np.array([index]), "more": np.array([write])}
+        found.append(int(executor.run(feed=feed, fetch_list=[length])[0][0]))
+    assert found == [5, 2, 0]

@@ -230,6 +230,7 @@ add(
     lambda f: f.layers.dynamic_lstm(gates(f, 4), 12, use_peepholes=False, is_reverse=True)[0],
 )
 add("lstmp", lambda f: f.layers.dynamic_lstmp(gates(f, 4), 12, 2)[0])
+add("lstmp_cell_too", lambda f: f.layers.dynamic_lstmp(gates(f, 4), 12, 2))
 add("gru", lambda f: f.layers.dynamic_gru(gates(f, 3), 3))
 add("gru_from", lambda f: f.layers.dynamic_gru(gates(f, 3), 3, h_0=fed(f, "h", [None, 3])))
 add("gru_unit", lambda f: f.layers.gru_unit(fed(f, "x", [None, 9]), fed(f, "h", [None, 3]), 9))

@@ -91,17 +91,26 @@ import sys, numpy as np, bireme.distributed as dist
 rank = int(sys.argv[2])
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=rank, world_size=2)
 if rank == 1:
-    raise ValueError("the loss is not a number")
+    {how}
 dist.all_reduce(np.zeros(3))
 """
 
 
 @pytest.mark.wire
-def test_an_uncaught_error_is_told_to_the_others(free_port):
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        ("raise ValueError('the loss is not a number')", "ValueError: the loss is not a number"),
+        ("sys.exit(1)", "it exited with code 1"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "it was ended by SIGTERM"),
+    ],
+)
+def test_an_end_without_order_is_told_to_the_others(free_port, how, cause):
     method = f"tcp://127.0.0.1:{free_port()}"
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", FAILING, method, str(rank)],
+            [sys.executable, "-c", FAILING.format(how=how), method, str(rank)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -111,7 +120,7 @@ def test_an_uncaught_error_is_told_to_the_others(free_port):
     told = started[0].communicate(timeout=60)[0]
     started[1].communicate(timeout=60)
     assert started[0].returncode == 1
-    assert "rank 1 of 2 is lost: ValueError: the loss is not a number" in told
+    assert f"rank 1 of 2 is lost: {cause}" in told
 
 
 def test_a_process_alone_makes_every_call(alone):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bireme as fluid
-from bireme.fleet.ports import Reservation
+from bireme.fleet.launcher.ports import Reservation
 
 from .conftest import EXAMPLES
 

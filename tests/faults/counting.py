@@ -4,17 +4,18 @@ Every push carries a number that no other has, so that a lost one and a double o
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from bireme.ir import BlockRef, Program
 from bireme.runtime.scope import Scope
-from bireme.trainer import routes as r
+from bireme.trainer import instructions as i
 from bireme.trainer.geo import Geo, tracked
-from bireme.trainer.link import Link
-from bireme.trainer.stations import Direct, Queued, Settings, Station, Wanted
+from bireme.trainer.queued import Queued, Settings
+from bireme.trainer.strategies import Barriered, Strategy, Wanted
+from bireme.trainer.trainer import Trainer
 from tests.support.cluster import Cluster
 
 MODES = {"async": 1, "half-async": 2, "geo": 3}
@@ -60,7 +61,7 @@ def _noting(scope: Scope, name: str, push: str, applied: Pushes) -> Callable[[],
 
 
 class Env:
-    """What a station sees of a running program."""
+    """What a strategy sees of a running program."""
 
     def __init__(self) -> None:
         self.scope = Scope()
@@ -72,12 +73,12 @@ class Env:
         self.scope.var(name).put(np.asarray(value))
 
 
-def station_for(mode: str) -> Station:
-    wanted = Wanted(r.Receive((r.Part(name, at, name),)) for name, at in PARTS.items())
+def strategy_for(mode: str) -> Strategy:
+    wanted = Wanted(i.Receive((i.Part(name, at, name),)) for name, at in PARTS.items())
     if mode == "async":
         return Queued(wanted, Settings(queue=2, waits=0, patience=20.0))
     if mode == "half-async":
-        return Direct(wanted)
+        return Barriered(wanted)
     info = {
         name: {"var_names": [name], "sections": [str(SIZE)], "epmap": [at], "is_sparse": ["False"]}
         for name, at in PARTS.items()
@@ -85,33 +86,36 @@ def station_for(mode: str) -> Station:
     return Geo(tracked(info), TRAINERS, 1)
 
 
-def training(link: Link, mode: str, sent: Pushes) -> None:
+def training(trainer: Trainer, mode: str, sent: Pushes) -> None:
     """All steps of one trainer, and its end."""
-    push = link.push
+    pool = trainer.servers
+    push = pool.push
 
-    def noted(endpoint: str, name: str, value: Any) -> None:
-        sent[name.removesuffix(SUFFIX[mode]), float(np.asarray(value)[0])] += 1
-        push(endpoint, name, value)
+    def noted(endpoint: str, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            sent[name.removesuffix(SUFFIX[mode]), float(np.asarray(value)[0])] += 1
+        push(endpoint, values)
 
-    link.push = noted  # type: ignore[method-assign]
-    env, station = Env(), station_for(mode)
-    station.initialise(link, env)
+    pool.push = noted  # type: ignore[method-assign]
+    env, strategy = Env(), strategy_for(mode)
+    strategy.initialise(pool, env)
     for step in range(STEPS):
-        number = np.float32(1 + step + 100 * link.trainer)
-        _step(link, env, station, mode, number)
-    station.stop(link)
-    link.exchange({endpoint: () for endpoint in PARTS.values()})
-    link.close()
+        number = np.float32(1 + step + 100 * trainer.number)
+        _step(trainer, env, strategy, mode, number)
+    strategy.stop(pool)
+    pool.exchange({endpoint: () for endpoint in PARTS.values()})
+    trainer.close()
 
 
-def _step(link: Link, env: Env, station: Station, mode: str, number: Any) -> None:
+def _step(trainer: Trainer, env: Env, strategy: Strategy, mode: str, number: Any) -> None:
+    pool = trainer.servers
     for k, (name, endpoint) in enumerate(PARTS.items()):
         moved = np.full(SIZE, number + 1000 * k, np.float32)
         if mode == "geo":
             env.set(name, env.get(name) + 2 * moved)
         else:
-            station.push(link, env.scope, (endpoint, name + SUFFIX[mode]), moved)
+            strategy.push(pool, env.scope, {endpoint: {name + SUFFIX[mode]: moved}})
     if mode == "half-async":
-        station.barrier(link, env, r.Barrier(tuple(PARTS.values()), False))
+        strategy.barrier(pool, env, i.Barrier(tuple(PARTS.values()), False))
     elif mode == "geo":
-        station.touched(link, env, {})
+        strategy.touched(pool, env, {})

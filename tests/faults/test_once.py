@@ -14,13 +14,13 @@ SEEDS = 200
 SHARES = 10  # a test each, so that a failure names twenty seeds
 
 
-def once(mode: str, seed: int) -> tuple[Pushes, Pushes, int, dict[str, Any]]:
+def once(mode: str, seed: int, carrier: str = "") -> tuple[Pushes, Pushes, int, dict[str, Any]]:
     faults = Faults(seed, rate=0.25)
     sent: list[Pushes] = [Counter() for _ in range(TRAINERS)]
-    with cluster() as made:
+    with cluster(carrier=carrier) as made:
         applied = served(made, mode)
-        links = [made.link(trainer, faults.dial(made.dial)) for trainer in range(TRAINERS)]
-        tasks = {f"{t}": lambda t=t: training(links[t], mode, sent[t]) for t in range(TRAINERS)}
+        trainers = [made.trainer(n, faults.dial(made.dial)) for n in range(TRAINERS)]
+        tasks = {f"{t}": lambda t=t: training(trainers[t], mode, sent[t]) for t in range(TRAINERS)}
         ended = side_by_side(tasks)
     return sum(sent, Counter()), applied, faults.count, ended
 

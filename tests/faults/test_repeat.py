@@ -7,7 +7,7 @@ import pytest
 
 import bireme as fluid
 from tests.support.cluster import Cluster
-from tests.support.faults import SlowWire
+from tests.support.faults import SlowEndpoint
 from tests.support.job import Job, Trainer
 
 RUNS, STEPS, TRAINERS = 20, 4, 3
@@ -39,8 +39,8 @@ def body(trainer: Trainer) -> list[float]:
 def test_twenty_runs_with_random_delays_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     dial, seeds = Cluster.dial, iter(range(10_000))
 
-    def slow(made: Cluster, endpoint: str) -> SlowWire:
-        return SlowWire(dial(made, endpoint), 0.006, next(seeds))
+    def slow(made: Cluster, endpoint: str) -> SlowEndpoint:
+        return SlowEndpoint(dial(made, endpoint), 0.006, next(seeds))
 
     monkeypatch.setattr(Cluster, "dial", slow)
     found = set()

@@ -11,16 +11,16 @@ import pytest
 
 from bireme import flags
 from bireme.ir import Program
+from bireme.net.grpc_client import GrpcEndpoint
+from bireme.net.grpc_server import listening, native_methods
+from bireme.net.heartbeat import Times
 from bireme.pserver.core import Core
-from bireme.pserver.roll import Limits
-from bireme.pserver.service import Service
-from bireme.pserver.settings import read_settings
+from bireme.pserver.membership import Limits
+from bireme.pserver.server import Server
+from bireme.pserver.server_spec import read_settings
 from bireme.pserver.updates import Updates
-from bireme.rpc.client import GrpcWire
-from bireme.rpc.liveness import Times
-from bireme.rpc.server import listening, native_methods
 from bireme.runtime.scope import Scope
-from bireme.trainer.link import Link
+from bireme.trainer.trainer import Trainer
 from tests.support.cluster import side_by_side
 from tests.support.proxy import Proxy
 
@@ -51,7 +51,7 @@ class Live:
         settings = read_settings(op, program)
         self.name = settings.endpoint
         updates = Updates(program, settings, scope, prepare)
-        self.service = Service(Core(settings, LIMITS), updates, tick=0.05)
+        self.service = Server(Core(settings, LIMITS), updates, tick=0.05)
         self.endpoint = ""
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
@@ -94,13 +94,13 @@ def test_pushes_sent_are_pushes_applied_and_none_twice(mode: str, seed: int) -> 
     sent: list[Any] = [Counter() for _ in range(TRAINERS)]
     with behind_proxies(mode, seed) as (proxies, applied):
 
-        def dial(name: str) -> GrpcWire:
-            wire = GrpcWire(proxies[name].endpoint, 5.0)
+        def dial(name: str) -> GrpcEndpoint:
+            wire = GrpcEndpoint(proxies[name].endpoint, 5.0)
             wire.endpoint = name
             return wire
 
-        links = [Link(trainer, dial, TIMES) for trainer in range(TRAINERS)]
-        tasks = {f"{t}": lambda t=t: training(links[t], mode, sent[t]) for t in range(TRAINERS)}
+        trainers = [Trainer(n, dial, TIMES) for n in range(TRAINERS)]
+        tasks = {f"{t}": lambda t=t: training(trainers[t], mode, sent[t]) for t in range(TRAINERS)}
         ended = side_by_side(tasks, 90)
         assert not any(ended.values()), ended
     assert sum(sent, Counter()) == applied

@@ -1,13 +1,17 @@
 """The demonstration runs and leaves nothing; every command's help shows how to call it."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bireme.fleet.cli import main
+from tests.support.processes import ignoring
 
 COMMANDS = sorted(main.commands)
 
@@ -35,6 +39,33 @@ def test_the_logs_of_a_demonstration_can_be_kept(tmp_path: Path) -> None:
     size = ["--servers", "1", "--trainers", "1", "--steps", "5"]
     assert bireme("demo", *size, "--keep", "logs", cwd=tmp_path).returncode == 0
     assert {"job.json", "serverlog.0", "trainerlog.0"} <= set(os.listdir(tmp_path / "logs"))
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_demonstration_and_all_it_started(number: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bireme", "demo", "--steps", "1000000"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with ignoring(signal.SIGINT):  # as a shell starts its background jobs
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=env
+        )
+    assert process.stdout is not None
+    with process, process.stdout as out:
+        job: list[Any] = []
+        for line in out:
+            if line.strip().startswith("trainer 1  running"):
+                (file,) = tmp_path.glob("bireme-demo-*/job.json")
+                job = json.loads(file.read_text())["processes"]
+                process.send_signal(number)
+                break
+        assert job
+        try:
+            assert process.wait(60) == 128 + number
+        finally:
+            process.kill()
+    assert [p["pid"] for p in job if Path(f"/proc/{p['pid']}").exists()] == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -10,7 +10,7 @@ import bireme as fluid
 from bireme.collective import local_groups
 from bireme.errors import BiremeError, ConfigError, InvalidArgument
 from bireme.fleet import metrics
-from bireme.trainer import sharing
+from bireme.trainer.registry import trainers
 from tests.support.cluster import side_by_side
 from tests.support.job import Job, Trainer
 
@@ -85,7 +85,7 @@ def test_arrays_that_differ_are_refused() -> None:
 
 
 def test_a_process_of_several_trainers_must_say_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "trainers", lambda: [0, 1])
+    monkeypatch.setattr(type(trainers), "numbers", [0, 1])
     with pytest.raises(ConfigError, match="this process is 2 trainers"):
         metrics.sum(np.zeros(1))
 

@@ -71,21 +71,37 @@ def test_trainers_without_servers_are_a_collective() -> None:
         (without(SERVER, "PADDLE_CURRENT_ENDPOINT"), "does not know its own endpoint"),
         (without(SERVER, "PADDLE_TRAINERS_NUM"), "PADDLE_TRAINERS_NUM is not set"),
         ({**SERVER, "PADDLE_CURRENT_ENDPOINT": "127.0.0.1:9"}, "127.0.0.1:9 is unknown"),
-        ({**SERVER, "PADDLE_PSERVERS_IP_PORT_LIST": "a:1,a:1"}, "a:1 stands twice"),
+        ({**SERVER, "PADDLE_PSERVERS_IP_PORT_LIST": "a:1,a:1"}, "duplicate endpoint a:1"),
         ({**SERVER, "PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b"}, "'b' in PADDLE_PSERVERS"),
         ({**SERVER, "PADDLE_PSERVERS_IP_PORT_LIST": "a:99999"}, "'a:99999' in PADDLE_PSERVERS"),
         (without(TRAINER, "PADDLE_TRAINER_ID"), "PADDLE_TRAINER_ID is not set"),
         ({**TRAINER, "PADDLE_TRAINER_ID": "2"}, "trainer id 2 is out of range"),
-        ({**TRAINER, "PADDLE_TRAINER_ID": "one"}, "'one' is not a whole number"),
-        ({**TRAINER, "PADDLE_TRAINERS_NUM": "0"}, "'0' is not a whole number from 1 up"),
+        ({**TRAINER, "PADDLE_TRAINER_ID": "one"}, "'one' is not an integer"),
+        ({**TRAINER, "PADDLE_TRAINERS_NUM": "0"}, "'0' is not an integer >= 1"),
         (without(TRAINER, "PADDLE_PSERVERS_IP_PORT_LIST"), "a trainer needs PADDLE_PSERVERS"),
         ({**RANK, "PADDLE_TRAINERS_NUM": "3"}, "2 trainer endpoints for 3 trainers"),
         ({**RANK, "PADDLE_CURRENT_ENDPOINT": "127.0.0.1:7000"}, "not its place in the list"),
+        ({**RANK, "PADDLE_TRAINING_ROLE": "PSERVER"}, "contradict each other"),
+        (
+            {**SERVER, "POD_IP": "127.0.0.1", "PADDLE_PORT": "6174"},
+            "PADDLE_PORT say 127.0.0.1:6174",
+        ),
     ],
 )
 def test_a_wrong_environment_is_refused(environ: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Role.read(environ)
+
+
+def test_a_refusal_lists_what_was_read_and_what_is_missing() -> None:
+    with pytest.raises(ConfigError) as found:
+        Role.read(without(TRAINER, "PADDLE_TRAINERS_NUM"))
+    text = str(found.value)
+    assert (
+        "read from the environment: TRAINING_ROLE=TRAINER, PADDLE_TRAINER_ID=1, "
+        f"PADDLE_PSERVERS_IP_PORT_LIST={SERVERS}" in text
+    )
+    assert "not set: PADDLE_TRAINING_ROLE, PADDLE_TRAINER_ENDPOINTS, PADDLE_TRAINERS_NUM" in text
 
 
 def test_a_script_ends_with_a_message_and_code_2() -> None:
@@ -102,4 +118,4 @@ def test_a_wrong_flag_is_a_message_too() -> None:
     environ = {"FLAGS_rpc_deadline": "soon"}
     ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
     assert ran.returncode == 2
-    assert ran.stderr.startswith("bireme: FLAGS_rpc_deadline = 'soon' is not a whole number")
+    assert ran.stderr.startswith("bireme: FLAGS_rpc_deadline = 'soon' is not an integer")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bireme.runtime.places import device_count
+from bireme.arrays.places import device_count
 
 from ..collective.test_nccl2 import build, train
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from bireme.arrays.values import LoDTensor, SelectedRows, lengths_to_lod
 from bireme.errors import FormatError
 from bireme.io.streams import Reader, write_value
 from bireme.ir.proto import from_bytes, to_bytes
-from bireme.runtime.values import LoDTensor, SelectedRows, lengths_to_lod
 
 RECORDED = Path(__file__).parent.parent / "golden" / "fluid185"
 DTYPES = ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"]

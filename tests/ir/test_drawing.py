@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bireme as fluid
+from bireme.drawing.layout import place
+from bireme.drawing.program_graph import ROLE_COLOURS, draw, role_of, to_dot, to_svg
 from bireme.errors import InvalidArgument
 from bireme.ir import OpRole, Program
-from bireme.ir.drawing import ROLE_COLOURS, draw, role_of, to_dot, to_svg
 from bireme.ir.flow import FAR, flow_of
-from bireme.ir.layout import place
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -41,7 +41,8 @@ def trained_loop() -> Program:
         program.global_block().append_op(
             type="send_barrier", inputs={"X": []}, outputs={"Out": []}, attrs={"endpoints": ["a:1"]}
         )
-    return program
+    made: Program = program
+    return made
 
 
 def operators(program: Program) -> list[Any]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.arrays.values import LoDTensor
 from bireme.errors import InvalidArgument
-from bireme.runtime.values import LoDTensor
 
 X = np.array([[1.0, -2.0, 3.0]], dtype=np.float32)
 
@@ -29,7 +29,8 @@ def test_py_func_runs_a_function_and_its_gradient() -> None:
 
     def slope(a: LoDTensor, y: LoDTensor, dy: LoDTensor) -> np.ndarray:
         assert np.array_equal(np.array(y), np.array(a) ** 2)
-        return 2 * np.array(a) * np.array(dy)
+        found: np.ndarray = 2 * np.array(a) * np.array(dy)
+        return found
 
     y = fluid.layers.py_func(square, x, _output(), backward_func=slope)
     (dx,) = fluid.gradients([y], [x])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import bireme
+from tests import differences
 from tests.support import oracle
 
 from .record import record
@@ -18,25 +19,7 @@ from .uses_vision import USES as VISION
 
 TABLES = {"layers": LAYERS, "vision": VISION}
 
-# where bireme differs on purpose, and why
-DIFFERENT = {
-    "layers/dropout_test": "the original cannot differentiate dropout when testing",
-    "layers/expand_as": "the original does not know the shape",
-    "layers/flatten_2": "the original multiplies -1 by 2",
-    "layers/getitem_neg": "the original fails on an ellipsis",
-    "layers/getitem_step": "the original refuses steps",
-    "layers/increment": "the original wants a single element",
-    "layers/meshgrid": "the original reads a gradient that nobody wrote",
-    "layers/py_func": "the original refuses builtin functions",
-    "layers/sampled_softmax": "the original leaves a temporary without a dtype",
-    "layers/split_sections": "the original fails where only one part is used",
-    "layers/swish": "the original ignores beta",
-    "vision/adaptive_pool2d_index": "the original differentiates positions",
-    "vision/adaptive_pool2d_max": "the original declares positions as float32",
-    "vision/adaptive_pool3d_max": "as above",
-    "vision/data_norm": "its gradient lists the summaries as outputs, which nothing writes",
-    "vision/im2sequence": "the original declares one row for an image",
-}
+DIFFERENT = sorted(n for n in differences.shown_by("program") if n.split("/")[0] in TABLES)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Small uses of layers over images and volumes, against a `fluid` that is either one."""
 
-USES = {}  # type: ignore[var-annotated]  # read by Python 3.8 as well
+USES = {}  # read by Python 3.8 as well
 
 
 def image(f, shape=(2, 4, 6, 6), name="x", dtype="float32"):
@@ -12,7 +12,11 @@ def image(f, shape=(2, 4, 6, 6), name="x", dtype="float32"):
 def each(layer, variants, shape=(2, 4, 6, 6)):
     """A use of a layer for each set of arguments."""
     for name, given in variants.items():
-        USES[layer + name] = lambda f, n=layer, k=given: getattr(f.layers, n)(image(f, shape), **k)
+
+        def use(f, n=layer, k=given):
+            return getattr(f.layers, n)(image(f, shape), **k)
+
+        USES[layer + name] = use
 
 
 VOLUME = (2, 4, 4, 5, 5)

@@ -6,7 +6,7 @@ import numpy as np
 
 import bireme as fluid
 from bireme import nets
-from bireme.runtime.values import LoDTensor, lengths_to_lod
+from bireme.arrays.values import LoDTensor, lengths_to_lod
 
 from .model import Feed, Model, random
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import bireme as fluid
-from bireme.runtime.values import LoDTensor, lengths_to_lod
+from bireme.arrays.values import LoDTensor, lengths_to_lod
 
 from .model import Feed, Model, random
 
@@ -112,7 +112,8 @@ def searching(beam: int, longest: int) -> tuple[Any, Any]:
         more = layers.less_than(step, limit)
         some = layers.logical_not(layers.is_empty(chosen))
         layers.logical_and(more, some, out=going)
-    return layers.beam_search_decode(ids, scores, beam, END)
+    found: tuple[Any, Any] = layers.beam_search_decode(ids, scores, beam, END)
+    return found
 
 
 # -- data --------------------------------------------------------------------------------------

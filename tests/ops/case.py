@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bireme.arrays.values import LoDTensor, SelectedRows, lengths_to_lod
 from bireme.ops.table import ROWS, GradOp
-from bireme.runtime.values import LoDTensor, SelectedRows, lengths_to_lod
 
 Array = Any
 Value = Any

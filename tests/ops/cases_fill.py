@@ -5,7 +5,7 @@ import numpy as np
 from .case import Array, Case, numbers
 
 _X = numbers(2, 3)
-_SCORE = np.float32([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.7, 0.3]])
+_SCORE = np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.7, 0.3]], "float32")
 _TRUTH = np.array([[0], [1], [0], [1]])
 
 

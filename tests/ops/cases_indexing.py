@@ -25,6 +25,7 @@ def _added(x: Array, index: object, updates: Array) -> Array:
 
 CASES = [
     Case("gather", {"X": _X, "Index": _IDS}, _X[_IDS], {"overwrite": False}),
+    Case("gather", {"X": _X, "Index": _IDS}, _X[_IDS], {"overwrite": True}, label="twice"),
     Case("gather", {"X": _X, "Index": np.array([[2], [0]])}, _X[[2, 0]], label="column"),
     Case(
         "scatter",
@@ -42,7 +43,6 @@ CASES = [
         "scatter",
         {"X": _X, "Ids": np.array([1, 0, 1]), "Updates": _UPDATES},
         lambda X, Ids, Updates: _placed(X, Ids, Updates),
-        grads=(),
         label="twice",
     ),
     Case("index_select", {"X": _X, "Index": _IDS}, _X[:, _IDS], {"dim": 1}),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.runtime.values import LoDTensor, LoDTensorArray
+from bireme.arrays.values import LoDTensor, LoDTensorArray
 
 from .case import Case, lod, numbers
 from .cases_sequence import split
@@ -149,6 +149,13 @@ CASES = [
         {"Logits": _LOGITS, "Label": _WORDS},
         {"Loss": _CTC},
         {"norm_by_times": False},
+    ),
+    Case(
+        "warpctc",
+        {"Logits": _LOGITS, "Label": lod(np.array([[1], [0], [2]], "int32"), [1, 2])},
+        {"Loss": None},
+        {"norm_by_times": False},
+        label="of_a_blank",
     ),
     Case(
         "ctc_align",

@@ -1,5 +1,7 @@
 """Cases of sums, means, extremes and norms."""
 
+from typing import Any
+
 import numpy as np
 
 from .case import Case, numbers, rows
@@ -15,6 +17,7 @@ _REDUCE = {
 _BOOLS = {"reduce_all": np.all, "reduce_any": np.any}
 
 CASES = []
+_f: Any
 for _name, _f in _REDUCE.items():
     CASES += [
         Case(_name, {"X": _X}, np.array([_f(_X)]), {"reduce_all": True}, label="all"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.runtime.values import LoDTensor
+from bireme.arrays.values import LoDTensor
 
 from .case import Case, lod, numbers, whole
 
@@ -260,5 +260,20 @@ CASES += [
             "out_stride": [1, 1],
         },
         out_lod={"Out": [[4, 4]]},
+    ),
+    Case(  # what is left over at the right and below belongs to no window
+        "im2sequence",
+        {"X": _IMAGE},
+        np.stack(
+            [
+                image[:, i : i + 2, j : j + 1].reshape(-1)
+                for image in np.pad(_IMAGE, [(0, 0), (0, 0), (1, 0), (0, 2)])
+                for i in (0, 2)
+                for j in (0, 4)
+            ]
+        ),
+        {"kernels": [2, 1], "strides": [2, 4], "paddings": [1, 0, 0, 2], "out_stride": [1, 1]},
+        out_lod={"Out": [[4, 4]]},
+        label="remainder",
     ),
 ]

@@ -56,6 +56,13 @@ CASES = [
         label="back",
     ),
     Case(
+        "strided_slice",
+        {"Input": _X},
+        _X[:, 2:0:-2],
+        {"axes": [1], "starts": [2], "ends": [0], "strides": [-2]},
+        label="back_with_a_remainder",
+    ),
+    Case(
         "crop",
         {"X": _X},
         _X[1:3, 1:4, 2:4],

@@ -21,6 +21,10 @@ _POOL: dict[str, Any] = {
 }
 
 
+def _index(*parts: Any) -> Any:
+    return parts
+
+
 def _pads(paddings: Any, rank: int) -> list[tuple[int, int]]:
     if len(paddings) == rank:
         return [(p, p) for p in paddings]
@@ -42,8 +46,8 @@ def _conv(
         for at in itertools.product(*map(range, out)):
             places = zip(at, strides, reach, dilations, strict=True)
             window = tuple(slice(a * s, a * s + r, d) for a, s, r, d in places)
-            part = x[(slice(None), channels, *window)].reshape(len(x), -1)
-            y[(slice(None), o, *at)] = part @ Filter[o].astype("float64").reshape(-1)
+            part = x[_index(slice(None), channels, *window)].reshape(len(x), -1)
+            y[_index(slice(None), o, *at)] = part @ Filter[o].astype("float64").reshape(-1)
     return y.astype("float32")
 
 
@@ -70,10 +74,10 @@ def _conv_transpose(
         for at in itertools.product(*map(range, Input.shape[2:])):
             places = zip(at, strides, reach, dilations, strict=True)
             window = tuple(slice(a * s, a * s + r, d) for a, s, r, d in places)
-            value = Input[(slice(None), c, *at)].astype("float64")
-            y[(slice(None), channels, *window)] += np.multiply.outer(value, Filter[c])
+            value = Input[_index(slice(None), c, *at)].astype("float64")
+            y[_index(slice(None), channels, *window)] += np.multiply.outer(value, Filter[c])
     cut = tuple(slice(lo, lo + n) for (lo, _), n in zip(pads, size, strict=True))
-    return y[(..., *cut)].astype("float32")
+    return y[_index(..., *cut)].astype("float32")
 
 
 def _pool(
@@ -96,12 +100,12 @@ def _pool(
         for a, k, s, (lo, _), n in zip(at, ksize, strides, pads, X.shape[2:], strict=True):
             start = a * s - lo
             window.append(slice(max(start, 0), min(start + k, n)))
-        part = X[(..., *window)].reshape(*X.shape[:2], -1)
+        part = X[_index(..., *window)].reshape(*X.shape[:2], -1)
         if pooling_type == "max":
-            y[(..., *at)] = part.max(axis=-1)
+            y[_index(..., *at)] = part.max(axis=-1)
         else:
             count = part.shape[-1] if exclusive else int(np.prod(ksize))
-            y[(..., *at)] = part.sum(axis=-1) / count
+            y[_index(..., *at)] = part.sum(axis=-1) / count
     return y
 
 
@@ -110,8 +114,8 @@ def _adaptive(X: Array, ksize: Any, pooling_type: str) -> Array:
     for at in itertools.product(*map(range, ksize)):
         axes = zip(at, ksize, X.shape[2:], strict=True)
         window = tuple(slice(a * n // m, -(-(a + 1) * n // m)) for a, m, n in axes)
-        part = X[(..., *window)].reshape(*X.shape[:2], -1)
-        y[(..., *at)] = part.max(axis=-1) if pooling_type == "max" else part.mean(axis=-1)
+        part = X[_index(..., *window)].reshape(*X.shape[:2], -1)
+        y[_index(..., *at)] = part.max(axis=-1) if pooling_type == "max" else part.mean(axis=-1)
     return y
 
 
@@ -123,9 +127,9 @@ def _with_index(X: Array, ksize: Any, strides: Any) -> dict[str, Array]:
     for at in itertools.product(*map(range, out)):
         axes = zip(at, ksize, strides, strict=True)
         window = tuple(slice(a * s, a * s + k) for a, k, s in axes)
-        part = X[(..., *window)].reshape(*X.shape[:2], -1)
-        y[(..., *at)] = part.max(axis=-1)
-        mask[(..., *at)] = plane[window].reshape(-1)[part.argmax(axis=-1)]
+        part = X[_index(..., *window)].reshape(*X.shape[:2], -1)
+        y[_index(..., *at)] = part.max(axis=-1)
+        mask[_index(..., *at)] = plane[window].reshape(-1)[part.argmax(axis=-1)]
     return {"Out": y, "Mask": mask}
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bireme.backward import gradients
+from bireme.arrays.places import Place
+from bireme.arrays.values import LoDTensor, LoDTensorArray, SelectedRows
+from bireme.autodiff.backward import gradients
 from bireme.ir import Program, Variable, VarType, program_guard, to_dtype, unique_name
-from bireme.ops.table import ROWS
+from bireme.ops.table import ROWS, GradOp
 from bireme.runtime.executor import Executor
-from bireme.runtime.places import Place
 from bireme.runtime.scope import Scope
-from bireme.runtime.values import LoDTensor, LoDTensorArray, SelectedRows
 
 from .case import Case
 
@@ -105,14 +105,18 @@ class Rig:
         return self.case.counts.get(slot) or len(expected[slot])
 
     # -- gradients -------------------------------------------------------------------------
-    def differentiated(self) -> tuple[list[Variable], dict[str, list[Variable]]]:
+    def differentiated(
+        self, only: str = ""
+    ) -> tuple[list[Variable], dict[str, list[Variable | None]]]:
         """Append the gradient: float outputs that count, and gradients of the checked slots.
 
-        The output `y` is weighted by a fed variable `y_weight`.
+        The output `y` is weighted by a fed variable `y_weight`. With `only` this output counts
+        alone; the gradient by an input that it does not depend on is None.
         """
         block = self.program.global_block()
         slots = self.case.counted or self._shown()
         counted = [v for s in slots for v in self.outputs[s] if v.dtype in _FLOATS]
+        counted = [v for v in counted if only in ("", v.name)]
         weights = [
             block.create_var(name=f"{v.name}_weight", shape=v.shape, dtype=v.dtype, is_data=True)
             for v in counted
@@ -123,11 +127,13 @@ class Rig:
             made = iter(gradients(counted, flat, weights))
         found = {slot: [next(made) for _ in vs] for slot, vs in checked.items()}
         missing = [slot for slot, vs in found.items() if any(v is None for v in vs)]
-        assert not missing, f"{self.case.name}: no gradient for {missing}"
-        return counted, {slot: [v for v in vs if v is not None] for slot, vs in found.items()}
+        assert only or not missing, f"{self.case.name}: no gradient for {missing}"
+        return counted, found
 
     def _shown(self) -> list[str]:
-        hidden = {s.name for s in ROWS[self.case.op].out_slots.values() if s.hidden}
+        row = ROWS[self.case.op]
+        hidden = {s.name for s in row.out_slots.values() if s.hidden}
+        hidden -= set(row.grad.also) if isinstance(row.grad, GradOp) else set()
         return [s for s in self.outputs if s not in hidden and s not in self.case.without]
 
     # -- running ---------------------------------------------------------------------------

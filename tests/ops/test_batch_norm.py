@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bireme.arrays import thread_pool as lanes
 from bireme.ops import batch_norm
-from bireme.runtime import lanes
 
 Array = Any
 EPSILON = 1e-5

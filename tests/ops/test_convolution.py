@@ -6,11 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bireme.ops import convolution, unrolled
+from bireme.arrays import thread_pool as lanes
+from bireme.ops import correlation, unrolled
 from bireme.ops.windows import Geometry
-from bireme.runtime import lanes
 
 Array = Any
+
+
+def _index(*parts: Any) -> Any:
+    return parts
 
 
 def plain(x: Array, w: Array, geo: Geometry, groups: int) -> Array:
@@ -21,10 +25,14 @@ def plain(x: Array, w: Array, geo: Geometry, groups: int) -> Array:
     per, each = len(w) // groups, w.shape[1]
     for place in itertools.product(*map(range, out)):
         axes = list(zip(place, geo.strides, geo.kernel, geo.dilations, strict=True))
-        window = border[(..., *[slice(p * s, p * s + (k - 1) * d + 1, d) for p, s, k, d in axes])]
+        cuts: tuple[Any, ...] = (
+            ...,
+            *[slice(p * s, p * s + (k - 1) * d + 1, d) for p, s, k, d in axes],
+        )
+        window = border[cuts]
         for o in range(len(w)):
             part = window[:, o // per * each : (o // per + 1) * each]
-            y[(slice(None), o, *place)] = (part * w[o]).reshape(len(x), -1).sum(axis=1)
+            y[_index(slice(None), o, *place)] = (part * w[o]).reshape(len(x), -1).sum(axis=1)
     return y
 
 
@@ -59,7 +67,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(unrolled, "_FEW", few)
     monkeypatch.setattr(unrolled, "_NARROW", narrow)
     monkeypatch.setattr(unrolled, "_HEAVY", 0 if narrow else 1e9)
-    monkeypatch.setattr(convolution, "_MANY", 0 if block < 1 << 20 else 1 << 20)
+    monkeypatch.setattr(correlation, "_MANY", 0 if block < 1 << 20 else 1 << 20)
     monkeypatch.setattr(unrolled, "block_bytes", lambda xp: block)
     monkeypatch.setattr(lanes, "_count", count)
     monkeypatch.setattr(lanes, "_crew", None)
@@ -75,13 +83,13 @@ def test_products_equal_the_sum_written_out(way: Any, name: str) -> None:
     rs = np.random.RandomState(0)
     x = rs.randn(*shape)
     w = rs.randn(filters, shape[1] // groups, *geo.kernel)
-    y = convolution.convolve(np, x, w, geo, groups)
+    y = correlation.convolve(np, x, w, geo, groups)
     np.testing.assert_allclose(y, plain(x, w, geo, groups), rtol=1e-10, atol=1e-10)
     # the gradients are the transposes of a linear map: <dy, conv(x, w)> in x and in w
     dy = rs.randn(*y.shape)
-    dx = convolution.input_gradient(np, dy, w, geo, groups, x.shape)
-    dw = convolution.filter_gradient(np, x, dy, geo, groups, w.shape)
-    again = convolution.filter_gradient(np, x, dy, geo, groups, w.shape)
+    dx = correlation.input_gradient(np, dy, w, geo, groups, x.shape)
+    dw = correlation.filter_gradient(np, x, dy, geo, groups, w.shape)
+    again = correlation.filter_gradient(np, x, dy, geo, groups, w.shape)
     np.testing.assert_array_equal(again, dw)  # whoever computed which piece
     other, else_ = rs.randn(*x.shape), rs.randn(*w.shape)
     np.testing.assert_allclose((dx * other).sum(), (dy * plain(other, w, geo, groups)).sum())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bireme import flags
-from bireme.ops import convolution, cudnn
+from bireme.ops import correlation, cudnn
 from bireme.ops.windows import Geometry
 
 from ..support.stand_in import installed
@@ -61,7 +61,7 @@ class Graph:
         geo = self._geometry(weight.dim[2:], pre_padding, post_padding, stride, dilation)
         groups = image.dim[1] // weight.dim[1]
         return self._operation(
-            (image, weight), lambda x, w, _: convolution.convolve(np, x, w, geo, groups)
+            (image, weight), lambda x, w, _: correlation.convolve(np, x, w, geo, groups)
         )
 
     def conv_dgrad(self, loss, filter, pre_padding, post_padding, stride, dilation):
@@ -69,14 +69,14 @@ class Graph:
 
         def act(dy: Any, w: Any, shape: tuple[int, ...]) -> Any:
             groups = shape[1] // w.shape[1]
-            return convolution.input_gradient(np, dy, w, geo, groups, shape)
+            return correlation.input_gradient(np, dy, w, geo, groups, shape)
 
         return self._operation((loss, filter), act)
 
     def conv_wgrad(self, image, loss, pre_padding, post_padding, stride, dilation):
         def act(x: Any, dy: Any, shape: tuple[int, ...]) -> Any:
             geo = self._geometry(shape[2:], pre_padding, post_padding, stride, dilation)
-            return convolution.filter_gradient(np, x, dy, geo, x.shape[1] // shape[1], shape)
+            return correlation.filter_gradient(np, x, dy, geo, x.shape[1] // shape[1], shape)
 
         return self._operation((image, loss), act)
 
@@ -180,17 +180,17 @@ def test_all_three_products_agree_with_those_over_windows(front_end: Any, case: 
     shape, filters, geo = CASES[case]
     xp, groups = front_end.xp, shape[1] // filters[1]
     x, w = numbers(xp, *shape), numbers(xp, *filters, seed=1)
-    y = convolution.convolve(xp, x, w, geo, groups)
+    y = correlation.convolve(xp, x, w, geo, groups)
     dy = numbers(xp, *y.shape, seed=2)
-    dx = convolution.input_gradient(xp, dy, w, geo, groups, shape)
-    dw = convolution.filter_gradient(xp, x, dy, geo, groups, filters)
+    dx = correlation.input_gradient(xp, dy, w, geo, groups, shape)
+    dw = correlation.filter_gradient(xp, x, dy, geo, groups, filters)
     assert [graph.name for graph in Graph.built] == ["conv_fprop", "conv_dgrad", "conv_wgrad"]
     assert all(graph.runs == 1 for graph in Graph.built)
     given = (geo, groups)
-    _close(y, convolution.convolve(np, x.host, w.host, *given))
-    again = convolution.input_gradient(np, dy.host, w.host, *given, shape)
+    _close(y, correlation.convolve(np, x.host, w.host, *given))
+    again = correlation.input_gradient(np, dy.host, w.host, *given, shape)
     _close(dx, again)
-    again = convolution.filter_gradient(np, x.host, dy.host, *given, filters)
+    again = correlation.filter_gradient(np, x.host, dy.host, *given, filters)
     _close(dw, again)
 
 
@@ -201,7 +201,7 @@ def test_a_graph_is_built_once_and_runs_on_the_current_stream(front_end: Any) ->
     with stream:
         for seed in (0, 1):
             x, w = numbers(xp, *shape, seed=seed), numbers(xp, *filters)
-            convolution.convolve(xp, x, w, geo, 1)
+            correlation.convolve(xp, x, w, geo, 1)
     assert [graph.runs for graph in Graph.built] == [2]
     assert front_end.library.streams == [stream.ptr, stream.ptr]
 
@@ -211,9 +211,9 @@ def test_what_cudnn_does_not_take_is_done_without(front_end: Any, monkeypatch: A
     xp = front_end.xp
     shape, filters, geo = CASES["plain"]
     x, w = numbers(xp, *shape), numbers(xp, *filters)
-    y = convolution.convolve(xp, x, w, geo, 1)
+    y = correlation.convolve(xp, x, w, geo, 1)
     assert Graph.built == []
-    _close(y, convolution.convolve(np, x.host, w.host, geo, 1))
+    _close(y, correlation.convolve(np, x.host, w.host, geo, 1))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_plans_repeat_and_keep_the_precision(
     monkeypatch.setenv("CUPY_TF32", tf32)
     shape, filters, geo = CASES["plain"]
     x, w = (numbers(front_end.xp, *s, dtype=dtype) for s in (shape, filters))
-    convolution.convolve(front_end.xp, x, w, geo, 1)
+    correlation.convolve(front_end.xp, x, w, geo, 1)
     (graph,) = Graph.built
     assert "NONDETERMINISTIC" in graph.notes
     assert ("TENSOR_CORE" not in graph.notes) is kept
@@ -249,4 +249,4 @@ def test_a_library_that_does_not_start_is_told_once(front_end: Any) -> None:
         assert cudnn._library() is None
     shape, filters, geo = CASES["plain"]
     x, w = (numbers(front_end.xp, *s) for s in (shape, filters))
-    assert convolution.convolve(front_end.xp, x, w, geo, 1).shape == (2, 6, 9, 9)
+    assert correlation.convolve(front_end.xp, x, w, geo, 1).shape == (2, 6, 9, 9)

@@ -6,14 +6,15 @@ An operator with a kernel that no case reaches fails the suite.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from bireme.ops.table import ROWS
+from bireme.arrays.places import CPUPlace
+from bireme.arrays.values import LoDTensor, SelectedRows
+from bireme.ops.table import ROWS, GradOp
 from bireme.runtime.executor import Executor
-from bireme.runtime.places import CPUPlace
-from bireme.runtime.values import LoDTensor, SelectedRows
 
 from .case import Case
 from .excused import CHECKED_ELSEWHERE
@@ -83,22 +84,44 @@ def test_an_unknown_batch_size_is_no_obstacle(case: Case) -> None:
         _as_declared(case, var, value)
 
 
-@pytest.mark.parametrize("case", [c for c in ALL if c.checked_slots()], ids=lambda case: case.name)
+SLOPED = [case for case in ALL if case.checked_slots()]
+
+
+def _several(case: Case) -> bool:
+    """Whether several outputs may count in the gradient."""
+    row = ROWS[case.op]
+    counted = row.grad.slots(row)[1] + row.grad.also if isinstance(row.grad, GradOp) else "??"
+    return len(counted) > 1 or any(slot.many for slot in row.out_slots.values())
+
+
+@pytest.mark.parametrize("case", SLOPED, ids=lambda case: case.name)
 def test_gradients_agree_with_differences(case: Case) -> None:
+    _check_slopes(case)
+
+
+@pytest.mark.parametrize("case", [c for c in SLOPED if _several(c)], ids=lambda case: case.name)
+def test_gradients_of_each_output_alone_agree_with_differences(case: Case) -> None:
+    """No output's gradient is lost, whichever of the others are used."""
+    for var in Rig(case).differentiated()[0]:
+        _check_slopes(case, var.name)
+
+
+def _check_slopes(case: Case, only: str = "") -> None:
     rig = Rig(case, dtype="float64")
     forward = Rig(case, dtype="float64")
-    counted, grads = rig.differentiated()
+    counted, grads = rig.differentiated(only)
     values = {f"{v.name}_weight": a for v, a in _forward(forward, counted)}
     draw = np.random.default_rng(1)
     weights = {n: draw.uniform(0.5, 1.5, np.asarray(a).shape) for n, a in values.items()}
-    wanted = [v for vs in grads.values() for v in vs]
+    wanted = [v for vs in grads.values() for v in vs if v is not None]
     fed = {n: _in_sequences_of(values[n], w) for n, w in weights.items()}
-    found = rig.run(Executor(HOST), wanted, **fed)
+    found = iter(rig.run(Executor(HOST), wanted, **fed))
     slopes = difference(rig, HOST, counted, weights)
-    names = [v.name for slot in grads for v in rig.inputs[slot]]
-    for name, value in zip(names, found, strict=True):
-        dense = value.to_dense() if isinstance(value, SelectedRows) else np.asarray(value)
-        _compare(f"d {case.name} / d {name}", dense, slopes[name], 1e-4)
+    for slot, made in grads.items():
+        for var, grad in zip(rig.inputs[slot], made, strict=True):
+            value = np.zeros_like(slopes[var.name]) if grad is None else next(found)
+            dense = value.to_dense() if isinstance(value, SelectedRows) else np.asarray(value)
+            _compare(f"d {only or case.name} / d {var.name}", dense, slopes[var.name], 1e-4)
 
 
 def _in_sequences_of(value: object, weight: np.ndarray) -> object:
@@ -107,7 +130,7 @@ def _in_sequences_of(value: object, weight: np.ndarray) -> object:
     return LoDTensor(weight, offsets) if offsets else weight
 
 
-def _forward(rig: Rig, counted: list) -> Iterator[tuple[object, object]]:  # type: ignore[type-arg]
+def _forward(rig: Rig, counted: list[Any]) -> Iterator[tuple[Any, Any]]:
     return zip(counted, rig.run(Executor(HOST), counted), strict=True)
 
 

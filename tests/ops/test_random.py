@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.arrays.places import CPUPlace
 from bireme.errors import InvalidArgument
 from bireme.ir import Program, program_guard, unique_name
 from bireme.runtime.executor import Executor
-from bireme.runtime.places import CPUPlace
 from bireme.runtime.scope import Scope
 
 Array = Any
@@ -87,7 +87,6 @@ def test_the_same_seed_gives_the_same_numbers_and_another_others(type: str) -> N
     attrs = {**(NORMAL if "gaussian" in type else {}), **BIG}
     np.testing.assert_array_equal(drawn(type, **attrs), drawn(type, **attrs))
     assert (drawn(type, **attrs) != drawn(type, seed=8, **attrs)).any()
-    assert (drawn(type, **attrs) != drawn(type, name="v", **attrs)).any()
 
 
 def test_randint_reaches_every_number_and_no_other() -> None:
@@ -199,3 +198,66 @@ def test_the_seed_operator_gives_its_attribute_or_draws() -> None:
     program.global_block().create_var(name="s")
     program.global_block().append_op(type="seed", outputs={"Out": "s"}, attrs={"seed": 42})
     assert _run(program, "s").tolist() == [42]
+
+
+def _model(seed: int) -> tuple[Program, Program, Any]:
+    main, startup = Program(), Program()
+    main.random_seed = startup.random_seed = seed
+    with program_guard(main, startup):
+        hidden = fluid.layers.fc(fluid.data("x", [None, 16]), 16, act="relu")
+        out = fluid.layers.fc(fluid.layers.dropout(hidden, 0.5), 16)
+        noise = fluid.layers.gaussian_random([16])
+        loss = fluid.layers.mean(out + noise)
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    return main, startup, loss
+
+
+def _losses(seed: int) -> list[float]:
+    main, startup, loss = _model(seed)
+    scope, executor = Scope(), Executor(CPUPlace())
+    executor.run(startup, scope=scope)
+    feed = {"x": np.ones((4, 16), "float32")}
+    return [executor.run(main, feed, [loss], scope=scope)[0].item() for _ in range(3)]
+
+
+def test_the_same_model_built_again_draws_the_same() -> None:
+    assert _losses(5) == _losses(5)
+    assert _losses(5) != _losses(6)
+    assert _losses(0) != _losses(0)
+
+
+def test_two_layers_of_one_shape_draw_different_weights() -> None:
+    _, startup, _ = _model(5)
+    scope = Scope()
+    Executor(CPUPlace()).run(startup, scope=scope)
+    weights = [scope.find_var(p).value for p in scope.local_var_names() if ".w_" in p]
+    assert len(weights) == 2
+    assert (weights[0] != weights[1]).all()
+
+
+def test_every_draw_of_a_program_has_its_number() -> None:
+    main, startup, _ = _model(5)
+    for program, types in (
+        (main, ["dropout", "gaussian_random"]),
+        (startup, ["uniform_random", "uniform_random"]),
+    ):
+        ops = [op for op in program.global_block().ops if op.type in types]
+        numbered = sorted(ops, key=lambda op: op.attrs["bireme.draw"])
+        assert [op.type for op in numbered] == types
+        assert [op.attrs["bireme.draw"] for op in numbered] == [0, 1]
+        assert program.clone().next_draw() == 2
+
+
+def test_a_later_layer_leaves_earlier_draws_alone() -> None:
+    def weight(layers: int) -> Array:
+        main, startup = Program(), Program()
+        startup.random_seed = 7
+        with program_guard(main, startup), unique_name.guard():
+            x = fluid.data("x", [None, 4])
+            for _ in range(layers):
+                x = fluid.layers.fc(x, 4)
+        scope = Scope()
+        Executor(CPUPlace()).run(startup, scope=scope)
+        return scope.find_var("fc_0.w_0").value
+
+    np.testing.assert_array_equal(weight(1), weight(3))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.arrays.random import Key
 from bireme.errors import InvalidArgument
 from bireme.ops.features import cvm_grad
 from bireme.ops.sampled import draw
-from bireme.runtime.random import Key
 
 L = fluid.layers
 
@@ -98,7 +98,7 @@ def test_whole_numbers_divided_by_zero_are_refused(layer: str) -> None:
         fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[out])
 
 
-def test_labels_that_do_not_fit_their_steps_cost_infinitely_much_and_teach_nothing() -> None:
+def test_padded_labels_that_do_not_fit_their_steps_cost_and_teach_nothing() -> None:
     logits = fluid.data("x", [2, 1, 4])
     logits.stop_gradient = False
     length = fluid.data("n", [1], dtype="int64")
@@ -108,7 +108,7 @@ def test_labels_that_do_not_fit_their_steps_cost_infinitely_much_and_teach_nothi
     feed = {"x": np.zeros((2, 1, 4), np.float32), "n": np.array([2]), "m": np.array([3])}
     feed["y"] = np.array([[1, 2, 3]], np.int32)
     found = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[loss, *slope])
-    assert np.isposinf(found[0]).all()
+    assert found[0].tolist() == [[0.0]]
     assert not found[1].any()
 
 

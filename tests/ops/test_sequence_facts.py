@@ -5,6 +5,7 @@ The loss is the sum of the squares of all float outputs; parameters are half a s
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 
 import bireme as fluid
 from bireme import layers
-from bireme.backward import gradients
+from bireme.arrays.values import lengths_to_lod
+from bireme.autodiff.backward import gradients
 from bireme.param_attr import ParamAttr
-from bireme.runtime.values import lengths_to_lod
 
 Array = Any
 FACTS: dict[str, list[dict[str, Any]]] = json.loads(
@@ -60,10 +61,16 @@ WAVES = {"x": lod(np.sin(STEPS * 30), [2, 3])}
 CRF = ParamAttr(name="crfw")
 
 Build = Callable[[], Any]
+
+
+def _pooled(kind: str) -> Any:
+    return layers.sequence_pool(seq(), kind, pad_value=7.0)
+
+
 BUILDS: dict[str, tuple[Build, dict[str, Any]]] = {}
 for _kind in ("sum", "average", "sqrt", "max", "last", "first"):
     BUILDS[f"pool {_kind}"] = (
-        lambda kind=_kind: layers.sequence_pool(seq(), kind, pad_value=7.0),
+        partial(_pooled, _kind),
         GAP,
     )
 

@@ -18,7 +18,7 @@ HOME = Path(__file__).parent.parent / "golden" / "optimizer"
 Case = Any
 Kind = str
 
-_CLIPS = {
+_CLIPS: dict[str, tuple[Any, ...]] = {
     "value": ("value", 0.5, -0.2),
     "norm": ("norm", 1.0),
     "global": ("global", 1.0),
@@ -46,6 +46,7 @@ def _listed() -> Iterator[tuple[str, Any, Callable[..., Any], Kind]]:
         yield f"lr_{name}", small, z.opt("SGD", sched=z.SCHEDS[name]), "mlp_tanh_small"
     for name in ("nesterov", "adam", "rmsprop", "rmsprop_centered", "lamb"):
         yield f"sparse_{name}", words, z.OPTS[name], "word2vec"
+    yield from _dense()
     for key, clip in _CLIPS.items():
         for door in ("", "set_"):
             how = (door + clip[0], *clip[1:])
@@ -63,6 +64,17 @@ def _listed() -> Iterator[tuple[str, Any, Callable[..., Any], Kind]]:
     yield "two_optimizers", z.two_losses, z.opt_two, ""
     yield "two_losses", z.two_losses, z.OPTS["adam"], ""
     yield "multi_adamax", z.multi_loss, z.OPTS["adamax"], ""
+
+
+def _dense() -> Iterator[tuple[str, Any, Callable[..., Any], Kind]]:
+    """Dense twins of the cases in which the original loses rows: `dense_X` of `sparse_X`."""
+    z = zoo()
+    steep = z.opt("Momentum", lr=0.1, momentum=0.9, clip=("norm", 0.05))
+    plain = z.opt("Momentum", lr=0.1, momentum=0.9)
+    yield "dense_momentum", z.word2vec(False), plain, "word2vec"
+    yield "dense_clip_momentum", z.word2vec(False), steep, "word2vec"
+    for name in ("nesterov", "rmsprop", "rmsprop_centered"):
+        yield f"dense_{name}", z.word2vec(False), z.OPTS[name], "word2vec"
 
 
 def load(name: str) -> dict[str, Any]:

@@ -138,7 +138,8 @@ def test_decay_is_added_to_the_gradient() -> None:
         (L2Decay(0.1), lambda p: 0.1 * p),
         (L1Decay(0.1), lambda p: 0.1 * np.sign(p)),
     ):
-        model = Trained(lambda loss, rule=rule: SGD(1.0, regularization=rule).minimize(loss))
+        optimizer = SGD(1.0, regularization=rule)
+        model = Trained(optimizer.minimize)
         plain = Trained(lambda loss: SGD(1.0).minimize(loss))
         start = plain.parameters()
         model.step(FEED)
@@ -262,7 +263,7 @@ def test_a_sparse_gradient_needs_an_optimizer_with_a_form_for_it() -> None:
         lambda: SGD("fast"),
         lambda: SGD(0.1, grad_clip=1.0),
         lambda: SGD(0.1).minimize("loss"),
-        lambda: set_gradient_clip(1.0),  # type: ignore[arg-type]  # the mistake under test
+        lambda: set_gradient_clip(1.0),  # the mistake under test
         lambda: GradientClipByNorm(1.0, need_clip=3),
     ],
 )

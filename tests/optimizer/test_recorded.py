@@ -10,6 +10,7 @@ import pytest
 
 import bireme as fluid
 from bireme.ir import unique_name
+from tests import differences
 from tests.support import oracle
 
 from . import recorded
@@ -74,18 +75,39 @@ def _local_curves() -> dict[str, tuple[Any, str]]:
     return {case.name: (case, kind) for case, kind in oracle.tool("curves").LOCALS}
 
 
+def _curve_of(name: str) -> tuple[dict[str, Any], Any, str]:
+    """A recorded curve, the case, and the kind of data."""
+    if name in _local_curves():
+        return json.loads((CURVES / f"{name}.json").read_text()), *_local_curves()[name]
+    return recorded.load(name)["curve"], *recorded.cases()[name]
+
+
 SLOW = {"cnn_bn_momentum"}
+DIFFERENT = differences.shown_by("curve")
+NAMES = [*_local_curves(), *(n for n, (_, kind) in recorded.cases().items() if kind)]
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in _local_curves()],
+    [
+        pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else [])
+        for n in NAMES
+        if n not in DIFFERENT
+    ],
 )
 def test_losses_are_those_of_fluid(name: str) -> None:
-    theirs = json.loads((CURVES / f"{name}.json").read_text())
-    assert_same_curve(theirs, *_local_curves()[name])
+    assert_same_curve(*_curve_of(name))
 
 
-@pytest.mark.parametrize("name", [n for n, (_, kind) in recorded.cases().items() if kind])
-def test_losses_of_more_cases_are_those_of_fluid(name: str) -> None:
-    assert_same_curve(recorded.load(name)["curve"], *recorded.cases()[name])
+@pytest.mark.parametrize("name", sorted(DIFFERENT))
+def test_a_difference_is_still_one(name: str) -> None:
+    with pytest.raises(AssertionError):
+        assert_same_curve(*_curve_of(name))
+
+
+@pytest.mark.parametrize("name", sorted(DIFFERENT))
+def test_rows_learn_what_they_learn_from_fluids_whole_gradients(name: str) -> None:
+    """Where the original loses rows: ours are compared with its update of a dense gradient."""
+    _, case, kind = _curve_of(name)
+    twin = "dense_" + name.rpartition("sparse_")[2]
+    assert_same_curve(recorded.load(twin)["curve"], case, kind)

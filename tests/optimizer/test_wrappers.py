@@ -202,7 +202,7 @@ def test_a_branch_cannot_be_recomputed() -> None:
     [
         lambda: LookaheadOptimizer(SGD(0.1), alpha=1.5),
         lambda: LookaheadOptimizer(SGD(0.1), k=0),
-        lambda: LookaheadOptimizer("sgd"),  # type: ignore[arg-type]  # the mistake under test
+        lambda: LookaheadOptimizer("sgd"),  # the mistake under test
         lambda: GradientMergeOptimizer(SGD(0.1), k_steps=0),
     ],
 )

@@ -1,6 +1,6 @@
 """The server's state machine: events in, instructions out. No socket, no thread, no sleep."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from bireme.errors import ProgramError
 from bireme.pserver import events as e
 from bireme.pserver.core import Core
-from bireme.pserver.roll import Limits
-from bireme.pserver.settings import Settings
+from bireme.pserver.counted_calls import MAX_EARLY
+from bireme.pserver.membership import Limits
+from bireme.pserver.server_spec import Settings
 
 LIMITS = Limits(silence=8, quiet=100, join=60, patience=50, farewell=2)
 
@@ -250,6 +251,52 @@ def test_a_call_that_comes_before_its_turn_waits_for_it() -> None:
     assert bench.applies()[0].pushes == (91,)
 
 
+def test_an_early_pull_reads_what_the_late_push_before_it_has_changed() -> None:
+    bench = Bench(mode=2)
+    bench.hello(0, 1)
+    bench.say(e.Pull(90, e.Call(0, 1, 2), ("w",)))
+    out = bench.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD",)))
+    kinds = [type(o) for o in out if not isinstance(o, e.Reply) or o.ticket == 90]
+    assert kinds == [e.Apply, e.Reply]
+
+
+def test_a_save_that_came_early_holds_the_late_push_before_it() -> None:
+    bench = Bench(mode=2)
+    bench.hello(0, 1)
+    bench.say(e.Checkpoint(90, e.Call(0, 1, 2), 0))
+    out = bench.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD",)))
+    assert [type(o) for o in out if not isinstance(o, e.Reply)] == [e.Apply, e.Save]
+
+
+def test_the_repeat_of_a_refused_call_is_refused_for_the_same_reason() -> None:
+    bench = sync()
+    first, again = bench.push(0, "v@GRAD"), bench.next()
+    bench.say(e.Push(again, bench.call(0, repeat=True), 0, ("v@GRAD",)))
+    assert bench.answers[again] == bench.answers[first]
+    assert "owns no gradient" in bench.answers[again].text
+
+
+def test_a_call_too_far_ahead_of_its_turn_is_refused_and_kept_nowhere() -> None:
+    bench = sync()
+    bench.say(e.Push(90, e.Call(0, 1, MAX_EARLY + 1), 0, ("w@GRAD.trainer_0",)))
+    assert 90 not in bench.answers
+    bench.say(e.Push(91, e.Call(0, 1, MAX_EARLY + 2), 0, ("w@GRAD.trainer_0",)))
+    assert bench.answers[91].kind == "ProtocolError"
+    assert "call 1026 of trainer 0 came while call 1 was missing" in bench.answers[91].text
+    assert e.Discard(91) in bench.done
+
+
+def test_how_many_calls_may_be_early_is_a_limit_of_the_server() -> None:
+    gradients = {"w@GRAD.trainer_0": 1}
+    core = Core(Settings("s0", trainers=1, blocks=(1,), gradients=gradients), Limits(early=2))
+    core.handle(e.Hello(1, 0, 1, True))
+    assert core.handle(e.Push(2, e.Call(0, 1, 3), 0, ("w@GRAD.trainer_0",))) == ()
+    assert [type(out) for out in core.handle(e.Push(3, e.Call(0, 1, 4), 0, ()))] == [
+        e.Discard,
+        e.Reply,
+    ]
+
+
 @given(st.data())
 def test_any_mixture_of_orders_and_repeats_applies_every_push_once(data: st.DataObject) -> None:
     bench = sync(2)
@@ -419,6 +466,64 @@ def test_the_server_leaves_even_if_nobody_comes_to_hear_it() -> None:
     assert failure(bench).peer == "trainer 2"
 
 
+def test_a_trainer_whose_connection_has_ended_is_lost_after_a_short_grace() -> None:
+    bench = sync()
+    bench.say(e.Heartbeat(bench.next(), 1, 1, 5))
+    waiting = bench.round(0)
+    bench.say(e.Reset(1, 1))
+    bench.say(e.Tick(0.25))
+    assert waiting not in bench.answers
+    bench.say(e.Tick(0.5))
+    told = bench.answers[waiting]
+    assert (told.kind, told.peer, told.step) == ("PeerLost", "trainer 1", 5)
+    assert "trainer 1 is lost: its connection ended 0.5 s ago, at step 5" in told.text
+    assert failure(bench) == told
+
+
+SIGNS: dict[str, Callable[[Bench], Any]] = {
+    "heartbeat": lambda bench: e.Heartbeat(bench.next(), 1, 1, 5),
+    "hello": lambda bench: e.Hello(bench.next(), 1, 1),
+    "call": lambda bench: e.Pull(bench.next(), bench.call(1), ("w",)),
+    "complete": lambda bench: e.Complete(bench.next(), 1, 1),
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_trainer_that_comes_back_in_time_is_not_lost(sign: str) -> None:
+    bench = sync()
+    bench.say(e.Reset(1, 1))
+    bench.say(e.Tick(0.25))
+    bench.say(SIGNS[sign](bench))
+    for now in (0.5, 0.75, 1.0, 1.25):
+        bench.say(e.Tick(now))
+    assert not bench.done
+
+
+def test_the_end_of_another_lifes_connection_means_nothing() -> None:
+    bench = sync()
+    bench.say(e.Reset(1, 7))
+    for now in (0.25, 0.5, 0.75, 1.0):
+        bench.say(e.Tick(now))
+    assert not bench.done
+
+
+def test_a_server_that_stood_still_hears_what_has_arrived_before_it_blames() -> None:
+    bench = sync()
+    bench.say(e.Reset(1, 1))
+    bench.say(e.Tick(3.0))
+    assert not bench.done
+
+
+def test_a_failure_that_a_trainer_reports_keeps_its_name() -> None:
+    bench = sync()
+    waiting = bench.round(0)
+    cause = "server s1 is lost: silent for 6.1 s, at step 3"
+    bench.say(e.Abort(bench.next(), 1, 1, 3, cause, "PeerLost", "server s1"))
+    told = bench.answers[waiting]
+    assert told == e.Failure("PeerLost", f"{cause} (reported by trainer 1)", "server s1", 3)
+    assert e.HangUp() in bench.done
+
+
 def test_a_trainer_that_never_comes_is_named() -> None:
     bench = Bench(3)
     bench.hello(0)
@@ -474,3 +579,13 @@ def test_a_wait_that_is_too_long_says_for_whom() -> None:
             bench.say(e.Heartbeat(bench.next(), trainer, 1, 5))
     assert bench.answers[waiting].kind == "DeadlineExceeded"
     assert "trainer 1 did not reach the barrier of round 1" in bench.answers[waiting].text
+
+
+def test_a_save_that_is_refused_counts_so_that_the_trainer_can_go_on() -> None:
+    core = Core(Settings(trainers=1))
+    core.handle(e.Hello(1, 0, 1))
+    refused = core.handle(e.Checkpoint(2, e.Call(0, 1, 1), 3, fault="not there"))
+    assert [i.answer.text for i in refused if isinstance(i, e.Reply)] == ["not there"]
+    assert not any(isinstance(i, e.Save) for i in refused)
+    (reply,) = [i for i in core.handle(e.Pull(3, e.Call(0, 1, 2))) if isinstance(i, e.Reply)]
+    assert isinstance(reply.answer, e.Send)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.arrays.namespaces import Array
 from bireme.ir import Program
 from bireme.pserver.events import Apply
 from bireme.pserver.fusion import Fusion, read_rule
-from bireme.pserver.settings import Settings, read_settings
+from bireme.pserver.server_spec import Settings, read_settings
 from bireme.pserver.updates import Updates
-from bireme.runtime.arrays import Array
 from bireme.runtime.scope import Scope
 from bireme.transpiler import DistributeTranspiler
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.arrays.values import SelectedRows
 from bireme.errors import FormatError
 from bireme.pserver.tables import ServedTable, Tables
 from bireme.runtime.scope import Scope
-from bireme.runtime.values import SelectedRows
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_tables.py"
 

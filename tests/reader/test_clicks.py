@@ -115,7 +115,7 @@ def test_train_from_dataset_prints_the_losses_of_feeding_by_hand(
     main, startup, loss, variables = model()
     path = tmp_path / "all"
     path.write_text(SAMPLE.read_text())
-    dataset = DatasetFactory().create_dataset("InMemoryDataset")
+    dataset: Any = DatasetFactory().create_dataset("InMemoryDataset")
     dataset.set_filelist([str(path)])
     dataset.set_use_var(variables)
     dataset.set_batch_size(BATCH)

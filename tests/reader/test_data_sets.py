@@ -7,12 +7,13 @@ import struct
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bireme import dataset
-from bireme.errors import ConfigError, FormatError
+from bireme.errors import ConfigError, FormatError, InvalidArgument
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def put(home: Path, name: str, data: bytes) -> None:
     path = home / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True, parents=True)
     path.write_bytes(data)
 
 
@@ -110,7 +111,8 @@ def test_imikolov_gives_ngrams_or_sentences(home: Path) -> None:
     grams = list(dataset.imikolov.train(ids, 3)())
     assert len(grams) == 6
     assert grams[0] == (ids["<s>"], ids["a"], ids["b"])
-    sentence, following = next(dataset.imikolov.test(ids, 0, dataset.imikolov.DataType.SEQ)())
+    pair: Any = next(dataset.imikolov.test(ids, 0, dataset.imikolov.DataType.SEQ)())
+    sentence, following = pair
     assert (sentence[1:], following[-1]) == (following[:-1], ids["<e>"])
 
 
@@ -134,3 +136,101 @@ def test_split_files_are_shared_out_between_trainers(
     dataset.common.split(lambda: iter(range(7)), 2)
     readers = [dataset.common.cluster_files_reader("*.pickle", 2, i) for i in range(2)]
     assert [list(r()) for r in readers] == [[0, 1, 4, 5], [2, 3, 6]]
+
+
+PAIRS = (
+    b"a dog runs\tein hund\n"
+    b"a cat\teine katze hier\n"
+    b"a dog\tein hund da\n"
+)  # fmt: skip
+
+
+def test_wmt16_gives_ids_with_marks(home: Path) -> None:
+    # compared with 1.8.5 on the same archive
+    put(home, "wmt16/wmt16.tar.gz", tar({"wmt16/train": PAIRS, "wmt16/test": PAIRS[-18:]}))
+    words = dataset.wmt16.get_dict("en", 5)
+    assert words == {"<s>": 0, "<e>": 1, "<unk>": 2, "a": 3, "dog": 4}
+    assert list(dataset.wmt16.get_dict("de", 4, reverse=True).items())[3] == (3, "ein")
+    rows = list(dataset.wmt16.train(5, 5)())
+    assert rows[0] == ([0, 3, 4, 2, 1], [0, 3, 4], [3, 4, 1])
+    assert next(dataset.wmt16.test(5, 5, "de")())[0] == [0, 3, 4, 2, 1]
+
+
+def test_wmt14_reads_its_dictionaries(home: Path) -> None:
+    # compared with 1.8.5 on the same archive
+    files = {
+        "d/src.dict": b"<s>\n<e>\n<unk>\na\ndog\n",
+        "d/trg.dict": b"<s>\n<e>\n<unk>\nein\nhund\n",
+        "d/train/train": PAIRS + b"x " * 90 + b"\ty\n",
+        "d/test/test": PAIRS[:20],
+    }
+    put(home, "wmt14/wmt14.tgz", tar(files))
+    assert list(dataset.wmt14.train(5)()) == [
+        ([0, 3, 4, 2, 1], [0, 3, 4], [3, 4, 1]),
+        ([0, 3, 2, 1], [0, 2, 2, 2], [2, 2, 2, 1]),
+        ([0, 3, 4, 1], [0, 3, 4, 2], [3, 4, 2, 1]),
+    ]
+    assert list(dataset.wmt14.get_dict(4)[0].items())[3] == (3, "a")
+
+
+def test_conll05_labels_each_verb(home: Path) -> None:
+    # compared with 1.8.5 on the same archive; its label ids depend on the order of a set
+    words = b"The\ncat\nsat\ndown\n.\n\nIt\nran\n\n"
+    props = b"-\t(A0*\n-\t*)\nsit\t(V*)\n-\t(AM-DIR*)\n-\t*\n\n-\t(A0*)\nrun\t(V*)\n\n"
+    inside = "conll05st-release/test.wsj"
+    files = {
+        f"{inside}/words/test.wsj.words.gz": gzip.compress(words),
+        f"{inside}/props/test.wsj.props.gz": gzip.compress(props),
+    }
+    put(home, "conll05st/conll05st-tests.tar.gz", tar(files))
+    vocabulary = b"unk\nThe\ncat\nsat\nbos\neos\nIt\nran\n"
+    put(home, "conll05st/conll05st%2FwordDict.txt", vocabulary)  # as Paddle's cache names it
+    put(home, "conll05st/verbDict.txt", b"sit\nrun\n")
+    put(home, "conll05st/targetDict.txt", b"B-A0\nI-A0\nB-V\nI-V\nB-AM-DIR\nI-AM-DIR\nO\n")
+    labels = dataset.conll05.get_dict()[2]
+    first, second = dataset.conll05.test()()
+    assert first[0] == [1, 2, 3, 0, 0]
+    assert [column[0] for column in first[1:7]] == [1, 2, 3, 0, 0, 0]
+    assert first[7] == [1, 1, 1, 1, 1]
+    assert first[8] == [labels[x] for x in ("B-A0", "I-A0", "B-V", "B-AM-DIR", "O")]
+    assert [column[0] for column in second[1:7]] == [4, 6, 7, 5, 5, 1]
+
+
+def test_mq2007_has_points_pairs_and_lists(home: Path) -> None:
+    def line(relevance: int, query: int) -> str:
+        values = " ".join(f"{i + 1}:{relevance + i / 100:.2f}" for i in range(46))
+        return f"{relevance} qid:{query} {values} #docid = GX inc = 1\n"
+
+    text = line(0, 1) + line(2, 1) + line(1, 1) + line(0, 2) + line(0, 2)
+    (home / "MQ2007/MQ2007/Fold1").mkdir(parents=True)
+    (home / "MQ2007/MQ2007/Fold1/train.txt").write_text(text)
+    assert [row[0] for row in dataset.mq2007.train("pointwise")()] == [2, 1, 0]
+    pairs = list(dataset.mq2007.train()())
+    assert [(p[1][0], p[2][0]) for p in pairs] == [(2, 1), (2, 0), (1, 0)]
+    ((relevance, features),) = dataset.mq2007.train("listwise")()
+    assert relevance.tolist() == [[2], [1], [0]]
+    assert features.shape == (3, 46)
+    with pytest.raises(InvalidArgument, match="tenwise"):
+        dataset.mq2007.train("tenwise")
+
+
+def test_reviews_alternate_between_bad_and_good(home: Path) -> None:
+    for kind, text in {"neg": "a bad , bad film", "pos": "a good film !"}.items():
+        (home / "corpora/movie_reviews" / kind).mkdir(parents=True)
+        (home / "corpora/movie_reviews" / kind / "cv0.txt").write_text(text)
+    words = dict(dataset.sentiment.get_word_dict())
+    assert words["a"] == 0
+    assert list(dataset.sentiment.train()()) == [
+        ([words[w] for w in "a bad , bad film".split()], 0),
+        ([words[w] for w in "a good film !".split()], 1),
+    ]
+
+
+def test_the_cache_of_paddle_is_searched_too(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("BIREME_DATA_HOME", raising=False)
+    folder = tmp_path / ".cache/paddle/dataset"
+    put(folder, "wmt16/wmt16.tar.gz", tar({"wmt16/train": PAIRS}))
+    assert len(list(dataset.wmt16.train(9, 9)())) == 3
+    with pytest.raises(ConfigError, match="nothing is downloaded"):
+        list(dataset.wmt14.train(9)())

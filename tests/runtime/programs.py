@@ -7,9 +7,9 @@ import numpy as np
 import bireme.ops.optimize
 import bireme.ops.random
 import bireme.ops.unary  # noqa: F401  (these fill the table)
+from bireme.arrays.places import CPUPlace
 from bireme.ir import EMPTY, Program, Variable
 from bireme.ops.table import ROWS, Role
-from bireme.runtime.places import CPUPlace
 from bireme.runtime.scope import Scope
 
 PLACE = CPUPlace()
@@ -23,6 +23,7 @@ class Builder:
         self.block = self.program.global_block()
 
     def data(self, name: str, shape: list[int], dtype: str = "float32", **more: Any) -> Variable:
+        more = {"need_check_feed": True, **more}
         return self.block.create_var(
             name=name, shape=shape, dtype=dtype, is_data=True, stop_gradient=True, **more
         )
@@ -73,6 +74,7 @@ def interpret(program: Program, values: dict[str, Any]) -> dict[str, Any]:
             else:
                 assert parameter.role is Role.OUT, parameter
                 arguments.append(None)
+        assert row.kernel is not None, row
         result = row.kernel(*arguments)
         results = result if len(row.returns) > 1 else (result,)
         for slot, array in zip(row.returns, results, strict=True):

@@ -3,21 +3,23 @@
 import numpy as np
 import pytest
 
-from bireme.backward import append_backward
+from bireme.arrays.values import create_lod_tensor
+from bireme.autodiff.backward import append_backward
 from bireme.errors import FeedError, InvalidArgument, UnknownName, UnsupportedError
-from bireme.runtime.compiled_program import CompiledProgram, ParallelExecutor
+from bireme.runtime.compiled_program import CompiledProgram
 from bireme.runtime.executor import Executor
+from bireme.runtime.parallel_executor import ParallelExecutor
 from bireme.runtime.scope import Scope, scope_guard
 from bireme.runtime.strategies import BuildStrategy, ExecutionStrategy
-from bireme.runtime.values import create_lod_tensor
 
 from .programs import PLACE, Builder, put, value
 
 
-def regression():
+def regression(learns_inputs=False):
     """loss = mean((x w - y)^2) with its gradient, and a step of descent."""
     b = Builder()
     x, y = b.data("x", [-1, 3]), b.data("y", [-1, 1])
+    x.stop_gradient = not learns_inputs
     w, rate = (
         b.block.create_parameter(name="w", shape=[3, 1], dtype="float32"),
         b.lasting("rate", [1]),
@@ -82,11 +84,51 @@ def test_a_list_of_feeds_gives_each_replica_its_own(monkeypatch):
         trained(compiled, [[feed] * 3])
 
 
-def test_too_small_a_batch_is_refused(monkeypatch):
+@pytest.mark.parametrize("rows", [1, 3])
+def test_too_small_a_batch_leaves_replicas_idle(rows, monkeypatch):
     monkeypatch.setenv("CPU_NUM", "4")
     compiled = CompiledProgram(regression().program).with_data_parallel()
-    with pytest.raises(FeedError, match="3 rows or sequences for 4 replicas"):
-        trained(compiled, batches(3))
+    parts, results = trained(compiled, batches(rows))
+    np.testing.assert_allclose(parts, trained(regression().program, batches(rows))[0], rtol=1e-5)
+    assert results[0][0].shape == (rows,)
+
+
+def test_fewer_feeds_than_replicas_leave_the_others_idle():
+    b = regression()
+    (feed,) = batches(4, 1)
+    compiled = CompiledProgram(b.program).with_data_parallel(places=[PLACE] * 4)
+    parts, results = trained(compiled, [[feed]], ("loss", "p"))
+    np.testing.assert_allclose(parts, trained(b.program, [feed])[0], rtol=1e-6)
+    assert results[0][1].shape == (4, 1)
+
+
+def test_one_place_is_one_replica():
+    b = regression()
+    (feed,) = batches(4, 1)
+    compiled = CompiledProgram(b.program).with_data_parallel(places=PLACE)
+    assert np.array_equal(trained(compiled, [feed])[0], trained(b.program, [feed])[0])
+
+
+@pytest.mark.parametrize(("replicas", "rows"), [(2, 8), (3, 8), (2, 3)])
+def test_fetched_gradients_are_those_of_the_whole_batch(replicas, rows):
+    """Those of parameters are summed, as an update sees them; those of the batch are its rows'."""
+    b = regression(learns_inputs=True)
+    (feed,) = batches(rows, 1)
+    names = ("x@GRAD", "p@GRAD", "w@GRAD")
+    _, ((x, p, w),) = trained(b.program, [feed], names)
+    compiled = CompiledProgram(b.program).with_data_parallel(places=[PLACE] * replicas)
+    _, ((xs, ps, ws),) = trained(compiled, [feed], names)
+    np.testing.assert_allclose(xs, x, rtol=1e-5)
+    np.testing.assert_allclose(ps, p, rtol=1e-5)
+    np.testing.assert_allclose(ws, np.concatenate([w] * replicas), rtol=1e-5)
+    scales = BuildStrategy.GradientScaleStrategy
+    strategy = BuildStrategy()
+    strategy.gradient_scale_strategy = scales.One
+    compiled = CompiledProgram(b.program).with_data_parallel(
+        build_strategy=strategy, places=[PLACE] * replicas
+    )
+    _, ((xs, _, _),) = trained(compiled, [feed], names)
+    assert np.abs(xs).sum() > np.abs(x).sum() * 1.5
 
 
 def test_sequences_are_shared_out_whole(monkeypatch):

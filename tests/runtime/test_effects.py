@@ -6,11 +6,13 @@ import types
 import numpy as np
 import pytest
 
+from bireme.arrays.values import LoDTensor
 from bireme.errors import PeerLost
-from bireme.ops.table import ROWS, SCHEMAS, declare
+from bireme.ir import SCHEMAS
+from bireme.ops.table import ROWS, declare
+from bireme.runtime.effects import Effect
 from bireme.runtime.executor import Executor
 from bireme.runtime.scope import Scope
-from bireme.runtime.values import LoDTensor
 
 from .programs import PLACE, Builder, put, value
 
@@ -22,26 +24,33 @@ def wire(monkeypatch):
     """Two providers that note what they are asked for."""
     log = types.SimpleNamespace(linked=[], calls=[], store={}, fail=None)
 
-    def link(ops, context):
-        log.linked.append([op.type for op in ops])
+    class Note(Effect):
+        def __init__(self, ops):
+            self.ops = ops
 
-        def call(env):
+        @classmethod
+        def bind(cls, ops, context):
+            log.linked.append([op.type for op in ops])
+            return cls(ops)
+
+        def run(self, env):
             if log.fail:
                 raise log.fail
-            log.calls.append([op.type for op in ops])
-            for op in ops:
+            log.calls.append([op.type for op in self.ops])
+            for op in self.ops:
                 for name in op.input_arg_names:
                     log.store[name] = env.get(name)
                 for name in op.output_arg_names:
                     env.set(name, log.store[name.removesuffix("_new")])
 
-        return call
+    class Other(Note):
+        pass
 
     module = types.ModuleType("bireme_test_provider")
-    module.link, module.other = link, link
+    vars(module).update(Note=Note, Other=Other)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for kind in KINDS:
-        name = "other" if kind == "test_other" else "link"
+        name = "Other" if kind == "test_other" else "Note"
         declare(kind, ins={"X": "*"}, outs={"Out": "*"}, effect=f"{module.__name__}:{name}")
     yield log
     for kind in KINDS:

@@ -1,17 +1,19 @@
 """The executor: plans are cached, values live where they should, mistakes get one clear message."""
 
+import contextlib
 import gc
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from bireme.arrays.values import LoDTensor, create_lod_tensor
 from bireme.errors import FeedError, ProgramError, UnknownName, UnsupportedError
 from bireme.ir import Program
 from bireme.runtime.executor import Executor
 from bireme.runtime.fetching import Single
 from bireme.runtime.scope import Scope, scope_guard
-from bireme.runtime.values import LoDTensor, create_lod_tensor
 
 from .programs import PLACE, Builder, put, value
 
@@ -150,7 +152,7 @@ def test_erased_variables_are_noticed(exe, scope):
     feed = {"x": X, "g": np.ones((3, 2), "float32")}
     exe.run(b.program, feed, scope=scope)
     scope.erase(["w"])
-    with pytest.raises(ProgramError, match="'w' holds nothing"):
+    with pytest.raises(ProgramError, match="'w' has no value"):
         exe.run(b.program, feed, scope=scope)
 
 
@@ -212,6 +214,40 @@ def test_a_wrong_feed_or_fetch_gets_one_clear_message(exe, scope, feed, fetch, m
         exe.run(b.program, feed, fetch, scope=scope)
 
 
+def test_a_row_is_taken_for_a_column(exe, scope):
+    b = Builder()
+    b.op("scale", "y", X=b.data("x", [-1, 1]), scale=2.0)
+    with pytest.warns(UserWarning, match=r"shape \[3\], expected \[-1, 1\]"):
+        (y,) = exe.run(b.program, {"x": X[0]}, ["y"], scope=scope)
+    assert y.tolist() == (2 * X[0]).tolist()
+
+
+HINTS = [
+    (X[:, :2], "float32", r"shape \[2, 2\], expected \[-1, 3\]"),
+    (X.reshape(2, 3, 1), "float32", r"shape \[2, 3, 1\]"),
+    (X.astype("float64"), "float32", "float64, expected float32; it is converted"),
+    (X.astype("int64"), "float32", "int64, expected float32; it is converted"),
+    (X.astype("int32"), "int64", "int32, expected int64; it is converted"),
+]
+
+
+@pytest.mark.parametrize(("fed", "dtype", "message"), HINTS)
+def test_what_an_older_data_layer_declares_is_a_hint(exe, scope, fed, dtype, message):
+    b = Builder()
+    b.op("scale", "y", X=b.data("x", [-1, 3], dtype, need_check_feed=False), scale=2.0)
+    with pytest.warns(UserWarning, match=message):
+        (y,) = exe.run(b.program, {"x": fed}, ["y"], scope=scope)
+    assert y.dtype == dtype
+    assert y.tolist() == (2 * fed).tolist()
+
+
+def test_a_hint_does_not_cut_off_digits(exe, scope):
+    b = Builder()
+    b.op("scale", "y", X=b.data("x", [-1, 3], "int64", need_check_feed=False), scale=2.0)
+    with pytest.raises(FeedError, match="float32, expected int64"):
+        exe.run(b.program, {"x": X}, ["y"], scope=scope)
+
+
 def test_an_unknown_feed_warns_with_the_nearest_name(exe, scope):
     b = Builder()
     b.op("tanh", "y", X=b.data("image", [-1, 3]))
@@ -250,7 +286,7 @@ def test_a_fetch_that_nothing_wrote_is_named(exe, scope):
     b = Builder()
     b.op("tanh", "y", X=b.data("x", [-1, 3]))
     b.block.create_var(name="empty", shape=[1], dtype="float32")
-    with pytest.raises(FeedError, match="'empty' holds nothing"):
+    with pytest.raises(FeedError, match="'empty' has no value"):
         exe.run(b.program, {"x": X}, ["empty"], scope=scope)
 
 
@@ -277,6 +313,24 @@ def test_closing_runs_the_closers_once_and_forbids_running(scope):
     assert calls == ["second", "first"]
     with pytest.raises(UnsupportedError, match="closed"):
         exe.run(Program(), scope=scope)
+
+
+def test_closing_while_an_error_passes_leaves_the_telling_to_the_end_of_the_process(monkeypatch):
+    later: list[Callable[[BaseException | None], None]] = []
+    monkeypatch.setattr("bireme.runtime.executor.at_exit", later.append)
+    exe = Executor(PLACE)
+    told: list[BaseException | None] = []
+    exe.closers.append(told.append)
+    failure = ValueError("bad batch")
+    with contextlib.suppress(ValueError):
+        try:
+            raise failure
+        finally:
+            exe.close()
+    assert told == []
+    (tell,) = later
+    tell(failure)
+    assert told == [failure]
 
 
 def test_an_error_that_leaves_an_executor_is_told_to_the_closers():

@@ -3,7 +3,7 @@
 import bireme as fluid
 from bireme.ir import Block, Program
 from bireme.runtime.analysis import accesses
-from bireme.runtime.sends import roomy, together
+from bireme.runtime.sends import sent_gradients, together
 from bireme.transpiler import DistributeTranspiler
 
 
@@ -61,9 +61,24 @@ def test_a_small_gradient_does_not_wait_for_one_who_changes_it() -> None:
     assert order == ["send", "scale"]
 
 
-def test_large_matrices_that_are_sent_get_room_whole_or_sliced() -> None:
+def test_large_matrices_that_are_sent_get_a_buffer_whole_or_sliced() -> None:
     block = trainer([600, 600, 4])
-    rooms = roomy(accesses(block), block)
-    assert rooms == {"fc_1.w_0@GRAD": ((600, 600), "float32")}
+    offered = sent_gradients(accesses(block), block)
+    assert offered == {"fc_1.w_0@GRAD": ((600, 600), "float32")}
     whole = trainer([600, 600, 4], servers=1)
-    assert list(roomy(accesses(whole), whole)) == ["fc_1.w_0@GRAD.trainer_0"]
+    assert list(sent_gradients(accesses(whole), whole)) == ["fc_1.w_0@GRAD.trainer_0"]
+
+
+def test_filters_and_whole_tables_get_a_buffer_too() -> None:
+    main, startup = Program(), Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ids = fluid.layers.data("ids", [1], dtype="int64")
+        rows = fluid.layers.embedding(ids, size=[600, 64])
+        image = fluid.layers.reshape(rows, [-1, 64, 1, 1])
+        h = fluid.layers.conv2d(image, 600, 1, bias_attr=False)
+        fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(h))
+    t = DistributeTranspiler()
+    t.transpile(0, program=main, pservers="127.0.0.1:1", trainers=2, startup_program=startup)
+    block = t.get_trainer_program(wait_port=False).global_block()
+    shapes = {shape for shape, _ in sent_gradients(accesses(block), block).values()}
+    assert shapes == {(600, 64), (600, 64, 1, 1)}

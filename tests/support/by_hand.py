@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import bireme as fluid
+from bireme.arrays.random import Clock
 from bireme.ir import Operator, Program
 from bireme.runtime.executor import Executor
-from bireme.runtime.random import Clock
 from bireme.runtime.scope import Scope
 from bireme.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 

@@ -1,14 +1,13 @@
-"""An in-process cluster: the real core, service and link, with function calls where sockets would
-be.
+"""An in-process cluster: real servers and trainers, with function calls where sockets would be.
 
-`LocalWire` carries the same bytes as gRPC. Servers live on one event loop in a thread of its own;
-trainers are threads of the test. `faults.py` puts trouble on the way.
+`LocalEndpoint` carries the same bytes as gRPC. Servers live on one event loop in a thread of its
+own; trainers are threads of the test. `faults.py` puts faults on the way.
 """
 
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,16 +18,23 @@ import numpy as np
 import bireme.ops  # noqa: F401  # the rows
 from bireme.errors import BiremeError, DeadlineExceeded
 from bireme.ir import Program
+from bireme.net.carriers import Carrier, Unreachable, answers
+from bireme.net.error_replies import raised
+from bireme.net.frames import Buffer, Decoder, Received, pieces_of
+from bireme.net.grpc_client import GrpcEndpoint
+from bireme.net.grpc_server import listening, native_methods
+from bireme.net.heartbeat import Times
+from bireme.net.messages import Offer, TcpPort, UnixSocket
+from bireme.net.socket_client import connect
+from bireme.net.socket_server import accepting
 from bireme.pserver.core import Core
-from bireme.pserver.roll import Limits
-from bireme.pserver.service import Service, refused
-from bireme.pserver.settings import Settings, read_settings
+from bireme.pserver.membership import Limits
+from bireme.pserver.server import Server as Shell
+from bireme.pserver.server import refused
+from bireme.pserver.server_spec import Settings, read_settings
 from bireme.pserver.updates import Updates
-from bireme.rpc.liveness import Times
-from bireme.rpc.refusals import raised
-from bireme.rpc.wire import Unreachable
 from bireme.runtime.scope import Scope
-from bireme.trainer.link import Link
+from bireme.trainer.trainer import Trainer
 
 LIMITS = Limits(silence=20.0, join=20.0, patience=30.0, farewell=0.3)
 TIMES = Times(beat=0.1, silence=20.0, deadline=30.0, join=20.0, grace=5.0)
@@ -41,10 +47,14 @@ class Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._lock = threading.Lock()
         self._closed = False
         self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)  # where gRPC looks for it
+        self._loop.run_forever()
 
     def start(self, work: Callable[..., Coroutine[Any, Any, Any]], *given: Any) -> Future[Any]:
         with self._lock:
@@ -70,19 +80,19 @@ class Loop:
 
 
 class LocalExchange:
-    """A stream of pieces to a service on an event loop, and back."""
+    """Frames to a server on an event loop, and its answer; see `carriers.Exchange`."""
 
-    def __init__(self, service: Service, loop: Loop) -> None:
+    def __init__(self, server: Shell, loop: Loop) -> None:
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._answers: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
         self._loop = loop
         self._task: Future[Any] | None = None
         with suppress(Unreachable):  # to open never fails: whoever reads will see
-            self._task = loop.start(self._serve, service)
+            self._task = loop.start(self._serve, server)
 
-    async def _serve(self, service: Service) -> None:
+    async def _serve(self, server: Shell) -> None:
         try:
-            async for piece in service.exchange(self._pieces()):
+            async for piece in answers(server.connect(), self._pieces()):
                 self._answers.put(piece)
             self._answers.put(None)
         except asyncio.CancelledError:
@@ -92,22 +102,25 @@ class LocalExchange:
         while (piece := await self._requests.get()) is not None:
             yield piece
 
-    def write(self, pieces: list[bytes]) -> None:
+    def write(self, parts: Sequence[Buffer]) -> None:
         with suppress(Unreachable):
-            for piece in pieces:
+            for piece in pieces_of(parts):
                 self._loop.soon(self._requests.put_nowait, piece)
 
-    def close(self) -> None:
+    def end(self) -> None:
         with suppress(Unreachable):
             self._loop.soon(self._requests.put_nowait, None)
 
-    def read(self) -> bytes | None:
+    def receive(self, decoder: Decoder) -> Received:
         if self._task is None:
             raise Unreachable("the cluster is over")
-        answer = self._answers.get(timeout=30)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        while (answer := self._answers.get(timeout=30)) is not None:
+            if isinstance(answer, Exception):
+                raise answer
+            received = decoder.feed(answer)
+            if received is not None:
+                return received
+        raise Unreachable("no answer")
 
     def cancel(self) -> None:
         if self._task is not None:
@@ -115,38 +128,77 @@ class LocalExchange:
         self._answers.put(Unreachable("cancelled"))
 
 
-class LocalWire:
-    """Function calls instead of a socket."""
+class LocalEndpoint:
+    """Function calls instead of a socket; see `carriers.Endpoint`."""
 
-    def __init__(self, endpoint: str, service: Service, loop: Loop) -> None:
+    def __init__(self, endpoint: str, server: Shell, loop: Loop) -> None:
         self.endpoint = endpoint
-        self._service = service
+        self._server = server
         self._loop = loop
+
+    def refuses(self) -> bool:
+        return False
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         try:
-            answer: bytes = self._loop.start(self._service.call, request).result(timeout)
+            answer: bytes = self._loop.start(self._server.call, request).result(timeout)
         except CancelledError:
             raise Unreachable("the cluster is over") from None
         except TimeoutError:
             raise DeadlineExceeded(f"{self.endpoint} did not answer in {timeout} s") from None
         return answer
 
-    def exchange(self, timeout: float, brief: bool = False) -> LocalExchange:
-        return LocalExchange(self._service, self._loop)
+    def open(self, offers: Sequence[Offer], life: int, key: bytes) -> Carrier:
+        return connect(offers, "127.0.0.1:0", life, key) or self
+
+    def exchange(self, timeout: float) -> LocalExchange:
+        return LocalExchange(self._server, self._loop)
+
+    def fileno(self) -> int:
+        return -1
 
     def close(self) -> None:
         pass
 
 
 class Server:
-    """One server of a cluster."""
+    """One server of a cluster. Exchanges go by function calls, or by the named carrier."""
 
-    def __init__(self, settings: Settings, updates: Updates, loop: Loop, limits: Limits) -> None:
+    def __init__(
+        self, settings: Settings, updates: Updates, loop: Loop, limits: Limits, carrier: str = ""
+    ) -> None:
         self.core = Core(settings, limits)
         self.updates = updates
-        self.service = Service(self.core, updates, tick=0.05)
+        self.service = Shell(self.core, updates, tick=0.05)
         self.outcome: Future[Any] = loop.start(self.service.run)
+        self.port = 0
+        self._loop = loop
+        self._left = asyncio.Event()
+        self._listening: Future[None] | None = None
+        if carrier:
+            ready: Future[None] = Future()
+            self._listening = loop.start(self._listen, carrier, ready)
+            ready.result(10)
+
+    async def _listen(self, carrier: str, ready: "Future[None]") -> None:
+        """Until the cluster closes."""
+        server = self.service
+        if carrier == "grpc":
+            async with listening("127.0.0.1:0", native_methods(server), 5.0) as self.port:
+                ready.set_result(None)
+                await self._left.wait()
+            return
+        kind = {"unix": UnixSocket, "tcp": TcpPort}[carrier]
+        async with accepting(server, "127.0.0.1:0", server.incarnation) as offers:
+            server.carriers = tuple(offer for offer in offers if isinstance(offer, kind))
+            ready.set_result(None)
+            await self._left.wait()
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._listening is not None:
+            self._loop.soon(self._left.set)
+            self._listening.result(10)
 
     def result(self) -> None:
         """Wait for the server's end; raises what ended it."""
@@ -160,11 +212,12 @@ class Server:
 class Cluster:
     """Servers by endpoint; `dial` reaches them."""
 
-    def __init__(self, limits: Limits = LIMITS, times: Times = TIMES) -> None:
+    def __init__(self, limits: Limits = LIMITS, times: Times = TIMES, carrier: str = "") -> None:
+        self.carrier = carrier
         self.limits = limits
         self.times = times
         self.servers: dict[str, Server] = {}
-        self._links: list[Link] = []
+        self._trainers: list[Trainer] = []
         self.loop = Loop()
 
     def serve(
@@ -175,27 +228,35 @@ class Cluster:
         settings = read_settings(op, program)
         updates = Updates(program, settings, scope, prepare)
         updates.keeper.resume()
-        server = self.servers[settings.endpoint] = Server(settings, updates, self.loop, self.limits)
+        server = Server(settings, updates, self.loop, self.limits, self.carrier)
+        self.servers[settings.endpoint] = server
         return server
 
     def dial(self, endpoint: str) -> Any:
-        return LocalWire(endpoint, self.servers[endpoint].service, self.loop)
+        server = self.servers[endpoint]
+        if not server.port:
+            return LocalEndpoint(endpoint, server.service, self.loop)
+        reached = GrpcEndpoint(f"127.0.0.1:{server.port}", 5.0)
+        reached.endpoint = endpoint
+        return reached
 
-    def link(
+    def trainer(
         self,
-        trainer: int,
+        number: int,
         dial: Callable[[str], Any] | None = None,
         on_stuck: Callable[[BiremeError], None] | None = None,
         grace: float | None = None,
-    ) -> Link:
+    ) -> Trainer:
         times = self.times if grace is None else replace(self.times, grace=grace)
-        link = Link(trainer, dial or self.dial, times, on_stuck)
-        self._links.append(link)
-        return link
+        made = Trainer(number, dial or self.dial, times, on_stuck)
+        self._trainers.append(made)
+        return made
 
     def close(self) -> None:
-        for link in self._links:
-            link.silence()
+        for trainer in self._trainers:
+            trainer.silence()
+        for server in self.servers.values():
+            server.close()
         self.loop.close()
         for server in self.servers.values():
             server.service.close()
@@ -210,9 +271,11 @@ async def _end_all() -> None:
 
 
 @contextmanager
-def cluster(limits: Limits = LIMITS, times: Times = TIMES) -> Iterator[Cluster]:
-    """A cluster that ends with the block."""
-    made = Cluster(limits, times)
+def cluster(limits: Limits = LIMITS, times: Times = TIMES, carrier: str = "") -> Iterator[Cluster]:
+    """A cluster that ends with the block; exchanges go by function calls, or over a `carrier`:
+    unix, tcp or grpc.
+    """
+    made = Cluster(limits, times, carrier)
     try:
         yield made
     finally:

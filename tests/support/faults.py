@@ -1,16 +1,20 @@
-"""Trouble on the way: a dial that loses, repeats, cuts and delays exchanges, by seed or by script.
+"""Faults on the way: a dial that loses, repeats, cuts and delays exchanges, by seed or by script.
 
-It wraps any other dial. What a fault does is what networks do: a call may be lost before or after
-it has arrived, may arrive twice, and an old one may arrive late.
+It wraps any other dial, and whatever carrier that chooses. What a fault does is what networks do:
+a call may be lost before or after it has arrived, may arrive twice, and an old one may arrive
+late.
 """
 
+import contextlib
 import random
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from bireme.rpc.wire import Unreachable
+from bireme.net.carriers import Unreachable
+from bireme.net.frames import Decoder
+from bireme.net.memory import Mappings
 
 KINDS = ("lose", "lose answer", "cut", "twice", "late", "delay")
 
@@ -40,16 +44,38 @@ class Faults:
 
     def dial(self, inner: Callable[[str], Any]) -> Callable[[str], Any]:
         """`inner`, through this trouble."""
-        return lambda endpoint: FaultyWire(inner(endpoint), self)
+        return lambda endpoint: FaultyEndpoint(inner(endpoint), self)
 
 
-class FaultyWire:
-    """A wire whose exchanges meet faults; small calls are lost at times."""
+class FaultyCarrier:
+    """A carrier whose exchanges meet faults. `fresh` gives another connection of the same kind, on
+    which copies travel.
+    """
 
-    def __init__(self, inner: Any, faults: Faults) -> None:
-        self.endpoint: str = inner.endpoint
+    def __init__(self, inner: Any, faults: Faults, fresh: Callable[[], Any]) -> None:
         self._inner = inner
         self._faults = faults
+        self._fresh = fresh
+
+    def exchange(self, timeout: float) -> "FaultyExchange":
+        return FaultyExchange(self._inner, timeout, self._faults, self._fresh)
+
+    def fileno(self) -> int:
+        return -1  # an exchange that is lost leaves nothing to wait for
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class FaultyEndpoint(FaultyCarrier):
+    """An endpoint of which small calls are lost, too; so are exchanges of what it opens."""
+
+    def __init__(self, inner: Any, faults: Faults) -> None:
+        super().__init__(inner, faults, lambda: _Borrowed(inner))
+        self.endpoint: str = inner.endpoint
+
+    def refuses(self) -> bool:
+        return bool(self._inner.refuses())
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         fault = self._faults.choose()
@@ -62,84 +88,96 @@ class FaultyWire:
             raise Unreachable("answer lost by the test")
         return answer
 
-    def exchange(self, timeout: float, brief: bool = False) -> Any:
-        return FaultyExchange(self._inner, timeout, self._faults)
+    def open(self, offers: Any, life: int, key: bytes) -> Any:
+        found = self._inner.open(offers, life, key)
+        if found is self._inner:
+            return self
+        return FaultyCarrier(found, self._faults, lambda: self._inner.open(offers, life, key))
+
+
+class _Borrowed:
+    """An endpoint that stays open."""
+
+    def __init__(self, inner: Any) -> None:
+        self.exchange = inner.exchange
 
     def close(self) -> None:
-        self._inner.close()
+        pass
 
 
 class FaultyExchange:
     """Collects what is written and sends it at the end, as the fault says."""
 
-    def __init__(self, wire: Any, timeout: float, faults: Faults) -> None:
-        self._wire = wire
+    def __init__(
+        self, carrier: Any, timeout: float, faults: Faults, fresh: Callable[[], Any]
+    ) -> None:
+        self._carrier = carrier
         self._timeout = timeout
         self._faults = faults
+        self._fresh = fresh
         self._fault = faults.choose()
-        self._pieces: list[bytes] = []
-        self._stream: Any = None
+        self._frames: list[list[Any]] = []
+        self._exchange: Any = None
         self._cancelled = False
 
-    def write(self, pieces: list[bytes]) -> None:
-        self._pieces += pieces
+    def write(self, parts: Any) -> None:
+        self._frames.append([bytes(part) for part in parts])
 
-    def close(self) -> None:
+    def end(self) -> None:
         if self._fault == "delay":
             time.sleep(0.02 * self._faults.fraction())
         if self._fault == "lose":
             return
         if self._fault == "cut":
-            self._send(self._pieces[: int(len(self._pieces) * self._faults.fraction())], end=False)
+            cut = self._carrier.exchange(self._timeout)
+            for parts in self._begun():
+                cut.write(parts)
+            cut.end()
+            cut.cancel()
             return
         if self._fault == "late":  # an attempt that is given up, and arrives after its successor
-            late = list(self._pieces)
-            timer = threading.Timer(0.02, lambda: self._read_all(self._send(late)))
+            timer = threading.Timer(0.02, self._copy)
             timer.daemon = True
             timer.start()
             return
         if self._fault == "twice":
-            self._read_all(self._send(self._pieces))
-        self._stream = self._send(self._pieces)
+            threading.Thread(target=self._copy, daemon=True).start()
+        self._exchange = self._sent(self._carrier)
 
-    def _send(self, pieces: list[bytes], end: bool = True) -> Any:
-        stream = self._wire.exchange(self._timeout)
-        stream.write(pieces)
-        if end:
-            stream.close()
-        else:
-            stream.cancel()
-        return stream
+    def _begun(self) -> list[list[Any]]:
+        """Some frames, and a part of the next one."""
+        whole = int(len(self._frames) * self._faults.fraction())
+        part = b"".join(self._frames[whole])
+        return [*self._frames[:whole], [part[: int(len(part) * self._faults.fraction())]]]
 
-    def _read_all(self, stream: Any) -> None:
-        """Let a twin's answer come and drop it, without waiting for it."""
-        threading.Thread(target=_drain, args=(stream,), daemon=True).start()
+    def _sent(self, carrier: Any) -> Any:
+        exchange = carrier.exchange(self._timeout)
+        for parts in self._frames:
+            exchange.write(parts)
+        exchange.end()
+        return exchange
 
-    def read(self) -> bytes | None:
-        if self._stream is None or self._cancelled:
+    def _copy(self) -> None:
+        """The same once more, over a connection of its own; the answer is dropped."""
+        with contextlib.suppress(Exception), contextlib.closing(self._fresh()) as carrier:
+            self._sent(carrier).receive(Decoder(attach=Mappings()))  # unless the job is over
+
+    def receive(self, decoder: Any) -> Any:
+        if self._exchange is None or self._cancelled:
             raise Unreachable("lost by the test")
+        received = self._exchange.receive(decoder)
         if self._fault == "lose answer":
-            self._stream.read()
             raise Unreachable("answer lost by the test")
-        piece: bytes | None = self._stream.read()
-        return piece
+        return received
 
     def cancel(self) -> None:
         self._cancelled = True
-        if self._stream is not None:
-            self._stream.cancel()
+        if self._exchange is not None:
+            self._exchange.cancel()
 
 
-def _drain(stream: Any) -> None:
-    try:
-        while stream.read() is not None:
-            pass
-    except Unreachable:
-        pass
-
-
-class SlowWire:
-    """A wire on which every message takes its time, a different one each."""
+class SlowEndpoint:
+    """An endpoint on which everything takes a random time, by seed."""
 
     def __init__(self, inner: Any, longest: float, seed: int) -> None:
         self.endpoint: str = inner.endpoint
@@ -150,14 +188,23 @@ class SlowWire:
     def wait(self) -> None:
         time.sleep(self._longest * self._random.random())
 
+    def refuses(self) -> bool:
+        return bool(self._inner.refuses())
+
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         self.wait()
         answer: bytes = self._inner.call(request, timeout, wait)
         self.wait()
         return answer
 
-    def exchange(self, timeout: float, brief: bool = False) -> Any:
-        return SlowExchange(self._inner.exchange(timeout, brief), self)
+    def open(self, offers: Any, life: int, key: bytes) -> Any:
+        return self
+
+    def exchange(self, timeout: float) -> "SlowExchange":
+        return SlowExchange(self._inner.exchange(timeout), self)
+
+    def fileno(self) -> int:
+        return -1
 
     def close(self) -> None:
         self._inner.close()
@@ -166,16 +213,15 @@ class SlowWire:
 class SlowExchange:
     """Each frame waits before it leaves, each answer before it is read."""
 
-    def __init__(self, inner: Any, wire: SlowWire) -> None:
+    def __init__(self, inner: Any, endpoint: SlowEndpoint) -> None:
         self._inner = inner
-        self._wire = wire
-        self.close, self.cancel = inner.close, inner.cancel
+        self._endpoint = endpoint
+        self.end, self.cancel = inner.end, inner.cancel
 
-    def write(self, pieces: list[bytes]) -> None:
-        self._wire.wait()
-        self._inner.write(pieces)
+    def write(self, parts: Any) -> None:
+        self._endpoint.wait()
+        self._inner.write(parts)
 
-    def read(self) -> bytes | None:
-        self._wire.wait()
-        piece: bytes | None = self._inner.read()
-        return piece
+    def receive(self, decoder: Any) -> Any:
+        self._endpoint.wait()
+        return self._inner.receive(decoder)

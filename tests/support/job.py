@@ -12,7 +12,7 @@ from typing import Any
 import bireme as fluid
 from bireme.ir import Program
 from bireme.runtime.scope import Scope
-from bireme.trainer.links import links
+from bireme.trainer.registry import trainers
 
 from .cluster import Cluster, Server, cluster, side_by_side
 
@@ -53,7 +53,10 @@ class Job:
         return [f"127.0.0.1:{7000 + k}" for k in range(self.servers)]
 
     def transpiled(self, trainer: int = 0) -> tuple[Any, Program, Program, Any, Program]:
-        """The transpiler, the programs it has changed, the loss, and a clone made before."""
+        """The transpiler, the programs it has changed, the loss, and a clone made before.
+
+        Not for trainers side by side: the guards of programs and names are the whole process's.
+        """
         main, startup, loss = self.build()
         before = main.clone(for_test=True)
         config = fluid.DistributeTranspilerConfig()
@@ -82,7 +85,8 @@ class Job:
         executor.run(startup, scope=scope)
 
         def prepare(block: int) -> Callable[[], None]:
-            return executor.prepare(program, block, scope)
+            ready: Callable[[], None] = executor.prepare(program, block, scope)
+            return ready
 
         return made.serve(program, scope, prepare)
 
@@ -96,11 +100,11 @@ class Job:
     def servers_up(self, way: Way = lambda dial: dial) -> Iterator[list[Server]]:
         """Servers that this process's trainers reach; `way` puts trouble on it."""
         with cluster() as made:
-            dial, links.dial = links.dial, way(made.dial)
+            dial, trainers.dial = trainers.dial, way(made.dial)
             try:
                 yield self.serve(made)
             finally:
-                links.dial = dial
+                trainers.dial = dial
 
     def run(
         self, body: Callable[[Trainer], Any], way: Way = lambda dial: dial
@@ -110,11 +114,9 @@ class Job:
             ready = [self.trainer(i) for i in range(self.trainers)]
 
             def work(trainer: Trainer, startup: Program) -> Any:
-                try:
+                with trainer.executor:
                     trainer.executor.run(startup, scope=trainer.scope)
                     return body(trainer)
-                finally:
-                    trainer.executor.close()
 
             tasks = {
                 str(t.number): (lambda t=t, startup=startup: work(t, startup))

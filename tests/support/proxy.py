@@ -41,7 +41,7 @@ class Proxy:
             thread.join(5)
 
     def _start(self, work: "object", *given: "object") -> None:
-        thread = threading.Thread(target=work, args=given, daemon=True)  # type: ignore[arg-type]
+        thread = threading.Thread(target=work, args=given, daemon=True)
         self._threads.append(thread)
         thread.start()
 

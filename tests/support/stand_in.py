@@ -238,7 +238,7 @@ def stand_in() -> Any:
 @contextmanager
 def installed(nccl: Any = None) -> Iterator[Any]:
     """While it lasts, `import cupy` finds the stand-in, and there is one device."""
-    from bireme.runtime import places
+    from bireme.arrays import places
 
     xp = stand_in()
     mine = {"cupy": xp, "cupy.cuda": xp.cuda, "cupy.cuda.nccl": nccl or xp.cuda.nccl}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bireme as fluid
-from bireme.errors import FormatError
+from bireme.errors import FormatError, ProtocolError
 from bireme.io.checkpoint import newest_checkpoint
 from tests.support.job import Build, Job, Trainer
 
@@ -75,7 +75,7 @@ def go_on(root: Path) -> Callable[[Trainer], list[float]]:
 def test_a_job_goes_on_with_any_number_of_servers(servers: int, rows: int, root: Path) -> None:
     whole, _ = Job(model(rows)).run(steps(0, STEPS))
     for folder in root.iterdir():
-        fluid.io.checkpoint.Disk().remove(folder)
+        fluid.io.disk.Disk().remove(folder)
     Job(model(rows)).run(steps(0, MIDDLE))
     found, _ = Job(model(rows), servers=servers).run(go_on(root))
     np.testing.assert_allclose(found, np.array(whole)[:, MIDDLE:], rtol=1e-6, atol=1e-7)
@@ -84,7 +84,7 @@ def test_a_job_goes_on_with_any_number_of_servers(servers: int, rows: int, root:
 def test_a_program_without_servers_takes_the_job_over(root: Path) -> None:
     whole, _ = Job(model(), trainers=1).run(steps(0, STEPS))
     assert newest_checkpoint(root).step == STEPS
-    fluid.io.checkpoint.Disk().remove(newest_checkpoint(root).folder)
+    fluid.io.disk.Disk().remove(newest_checkpoint(root).folder)
     main, startup, loss = model()()
     scope, found = fluid.Scope(), []
     with fluid.Executor(fluid.CPUPlace()) as executor:
@@ -98,7 +98,7 @@ def test_a_program_without_servers_takes_the_job_over(root: Path) -> None:
 def test_servers_take_a_local_program_over(root: Path) -> None:
     whole, _ = Job(model(), trainers=1).run(steps(0, STEPS))
     for folder in root.iterdir():
-        fluid.io.checkpoint.Disk().remove(folder)
+        fluid.io.disk.Disk().remove(folder)
     main, startup, loss = model()()
     scope = fluid.Scope()
     with fluid.Executor(fluid.CPUPlace()) as executor:
@@ -117,7 +117,7 @@ def test_what_delay_compensation_remembers_is_kept(root: Path) -> None:
     )
     whole, _ = job.run(steps(0, STEPS))
     for folder in root.iterdir():
-        fluid.io.checkpoint.Disk().remove(folder)
+        fluid.io.disk.Disk().remove(folder)
     job.run(steps(0, MIDDLE))
     saved = newest_checkpoint(root)
     assert [name for name in saved.names if name.endswith("_bak")]
@@ -140,19 +140,35 @@ def test_only_the_newest_are_kept(root: Path) -> None:
     assert kept[-1].startswith(f"step-{STEPS:012d}")
 
 
-def test_a_program_may_ask_for_a_checkpoint(tmp_path: Path) -> None:
+def test_a_program_may_ask_for_a_checkpoint(root: Path) -> None:
     job = Job(model())
 
     def train(trainer: Trainer) -> list[float]:
         losses = steps(0, 2)(trainer)
         if trainer.number == 0:
             asking = fluid.Program()
-            attrs = {"epmap": job.endpoints, "dir": str(tmp_path), "lookup_table": "table"}
+            attrs = {"epmap": job.endpoints, "dir": str(root), "lookup_table": "table"}
             asking.global_block().append_op(type="checkpoint_notify", attrs=attrs)
             trainer.executor.run(asking, scope=trainer.scope)
         return losses
 
     job.run(train)
-    saved = newest_checkpoint(tmp_path)
+    saved = newest_checkpoint(root)
     assert (saved.step, saved.is_table("table")) == (2, True)
     assert sorted(saved.parts) == ["server-0", "server-1", "trainer-0"]
+
+
+def test_a_server_refuses_to_save_outside_its_own_folder(root: Path, tmp_path: Path) -> None:
+    job, other = Job(model()), tmp_path.parent / f"{tmp_path.name}-other"
+
+    def train(trainer: Trainer) -> None:
+        if trainer.number == 0:
+            asking = fluid.Program()
+            attrs = {"epmap": job.endpoints, "dir": str(other), "lookup_table": "table"}
+            asking.global_block().append_op(type="checkpoint_notify", attrs=attrs)
+            trainer.executor.run(asking, scope=trainer.scope)
+
+    results, _ = job.run(train)
+    assert isinstance(results[0], ProtocolError)
+    assert "only below its own FLAGS_checkpoint_dir" in str(results[0])
+    assert not list(other.glob("*/server-*"))

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import bireme as fluid
-from bireme.trainer.communicator import GEO, Communicator
+from bireme.ir import DistributedMode
+from bireme.trainer.communicator import Communicator
 from bireme.transpiler import GeoSgdTranspiler
 from tests.support.clicks import FIELDS, IDS, SAMPLE, clicks
 from tests.support.job import Build, Job, Trainer
@@ -122,7 +123,7 @@ def test_geo_learns() -> None:
     starting = threading.Lock()  # the global scope belongs to one thread at a time
 
     def body(trainer: Trainer) -> list[float]:
-        communicator = Communicator(trainer.main, GEO, words)
+        communicator = Communicator(trainer.main, DistributedMode.GEO, words)
         with starting, fluid.scope_guard(trainer.scope):
             communicator.start()
         losses = train(trainer)

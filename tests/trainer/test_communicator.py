@@ -1,7 +1,7 @@
 """Communicators in whole jobs: who sends when, what it adds up to, and what is refused."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,9 +10,9 @@ import pytest
 
 import bireme as fluid
 from bireme.errors import ConfigError, InvalidArgument
-from bireme.trainer.communicator import ASYNC, GEO, HALF_ASYNC, SYNC, Communicator
-from bireme.trainer.links import links
-from bireme.trainer.stations import guard
+from bireme.ir import DistributedMode
+from bireme.trainer.communicator import Communicator
+from bireme.trainer.registry import trainers
 from bireme.transpiler import GeoSgdTranspiler
 from tests.support.job import Build, Job, Trainer
 
@@ -67,11 +67,10 @@ def alone(build: Build, steps: int = STEPS) -> tuple[list[float], dict[str, Any]
 @contextmanager
 def communicating(trainer: Trainer, mode: int | None = None, **given: Any) -> Iterator[Any]:
     communicator = Communicator(trainer.main, mode, **given)
-    with fluid.scope_guard(trainer.scope):
-        communicator.start()
-        assert communicator.is_running()
-        yield communicator
-        communicator.stop()
+    communicator.start()  # where the trainer's startup program has run
+    assert communicator.is_running()
+    yield communicator
+    communicator.stop()
     assert not communicator.is_running()
 
 
@@ -96,7 +95,7 @@ def trained(mode: int | None = None, **given: Any) -> Callable[[Trainer], list[f
 
 def test_sync_by_communicator_is_sync() -> None:
     build = model()
-    found, servers = Job(build, sync=False, config=SYNCHRONOUS).run(trained(SYNC))
+    found, servers = Job(build, sync=False, config=SYNCHRONOUS).run(trained(DistributedMode.SYNC))
     plain, same = Job(build).run(lambda t: [t.step(feed(i, t.number)) for i in range(STEPS)])
     assert found == plain
     losses, params = alone(build)
@@ -106,7 +105,7 @@ def test_sync_by_communicator_is_sync() -> None:
         np.testing.assert_allclose(whole(name, servers), value, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("wanted", [HALF_ASYNC, None], ids=["told", "found"])
+@pytest.mark.parametrize("wanted", [DistributedMode.HALF_ASYNC, None], ids=["told", "found"])
 def test_half_async_with_one_trainer_learns_as_alone(wanted: int | None) -> None:
     build = model()
     job = Job(build, trainers=1, sync=False, config={**SPLIT, "half_async": True})
@@ -184,21 +183,25 @@ SETTINGS = [
 @pytest.mark.parametrize("stop", [True, False], ids=["stopped", "closed"])
 def test_async_sends_every_gradient_once(settings: dict[str, int], stop: bool) -> None:
     envs = {f"communicator_{name}": str(value) for name, value in settings.items()}
-    _, servers = Job(linear(), sync=False, config=SPLIT).run(push_all(ASYNC, stop, envs=envs))
+    _, servers = Job(linear(), sync=False, config=SPLIT).run(
+        push_all(DistributedMode.ASYNC, stop, envs=envs)
+    )
     for name, value in total(2).items():
         assert np.array_equal(whole(name, servers), value), name
 
 
 def test_half_async_sends_every_gradient_once() -> None:
     job = Job(linear(), sync=False, config={**SPLIT, "half_async": True})
-    _, servers = job.run(push_all(HALF_ASYNC))
+    _, servers = job.run(push_all(DistributedMode.HALF_ASYNC))
     for name, value in total(2).items():
         assert np.array_equal(whole(name, servers), value), name
 
 
 def test_the_step_counter_of_a_schedule_is_queued_too_and_adds_up() -> None:
     job = Job(linear(schedule=True), sync=False, config=SPLIT)
-    _, servers = job.run(push_all(ASYNC, envs={"communicator_max_merge_var_num": 4}))
+    _, servers = job.run(
+        push_all(DistributedMode.ASYNC, envs={"communicator_max_merge_var_num": 4})
+    )
     for server in servers:  # it begins at -1 for each trainer, whose own begin at 1
         counts = [int(server.updates.value(f"@LR_DECAY_COUNTER@.trainer_{t}")[0]) for t in (0, 1)]
         assert counts == [STEPS + 1, STEPS + 1]
@@ -208,14 +211,15 @@ def test_the_step_counter_of_a_schedule_is_queued_too_and_adds_up() -> None:
 
 def watched(trainer: Trainer) -> list[tuple[str, Any]]:
     """What this trainer pushes from now on."""
-    link, pushed = links.of(trainer.number), []
-    push = link.push
+    pool = trainers.of(trainer.number).servers
+    pushed: list[tuple[str, Any]] = []
+    push = pool.push
 
-    def noted(endpoint: str, name: str, value: Any) -> None:
-        pushed.append((name, value))
-        push(endpoint, name, value)
+    def noted(endpoint: str, values: Mapping[str, Any]) -> None:
+        pushed.extend(values.items())
+        push(endpoint, values)
 
-    link.push = noted  # type: ignore[method-assign]
+    pool.push = noted  # type: ignore[method-assign]
     return pushed
 
 
@@ -223,7 +227,8 @@ def test_gradients_that_wait_are_merged() -> None:
     def body(trainer: Trainer) -> list[str]:
         pushed = watched(trainer)
         envs = {"communicator_max_merge_var_num": 4, "communicator_send_queue_size": 8}
-        with communicating(trainer, ASYNC, envs=envs), guard(trainer.number):
+        held = trainers.of(trainer.number)
+        with communicating(trainer, DistributedMode.ASYNC, envs=envs), held.strategy.lock:
             for step in range(STEPS):  # nothing can be sent meanwhile
                 trainer.step(numbers(step, 0))
         return [name for name, _ in pushed if name.startswith("b@")]
@@ -253,7 +258,7 @@ def test_geo_with_one_trainer_is_local_training(every: int, sparse: bool) -> Non
     job = geo(build, trainers=1)
 
     def body(trainer: Trainer) -> list[float]:
-        with communicating(trainer, GEO, **given(job, every)):
+        with communicating(trainer, DistributedMode.GEO, **given(job, every)):
             return [trainer.step(feed(i)) for i in range(STEPS)]
 
     (found,), servers = job.run(body)
@@ -266,14 +271,16 @@ def test_geo_with_one_trainer_is_local_training(every: int, sparse: bool) -> Non
 @pytest.mark.parametrize("every", [1, 3, 100])
 def test_geo_adds_the_mean_of_what_its_trainers_did(every: int) -> None:
     job = geo(linear())
+    told = given(job, every)  # programs are built by one thread at a time
     held: dict[int, dict[str, Any]] = {}
 
     def body(trainer: Trainer) -> None:
-        push_all(GEO, **given(job, every))(trainer)
+        push_all(DistributedMode.GEO, **told)(trainer)
         names = ("table", "w", "b")
         held[trainer.number] = {n: np.array(trainer.scope.var(n).value) for n in names}
 
-    _, servers = job.run(body)
+    results, servers = job.run(body)
+    assert results == [None, None]
     for name, value in total(2).items():
         assert np.array_equal(whole(name, servers), value / 2), name
     ends = [np.array_equal(each["w"], total(2)["w"] / 2) for each in held.values()]
@@ -284,7 +291,7 @@ def test_geo_may_start_before_the_startup_program_runs() -> None:
     job = geo(linear(), trainers=1)
     with job.servers_up() as servers:
         trainer, startup = job.trainer(0)
-        with communicating(trainer, GEO, **given(job, 2)):
+        with communicating(trainer, DistributedMode.GEO, **given(job, 2)):
             trainer.executor.run(startup, scope=trainer.scope)
             for step in range(STEPS):
                 trainer.step(numbers(step, 0))
@@ -298,7 +305,7 @@ def test_geo_sends_of_a_table_only_the_rows_that_were_touched() -> None:
 
     def body(trainer: Trainer) -> int:
         pushed = watched(trainer)
-        push_all(GEO, **given(job, STEPS))(trainer)
+        push_all(DistributedMode.GEO, **given(job, STEPS))(trainer)
         return sum(len(value.rows) for name, value in pushed if name.startswith("table"))
 
     (rows,), _ = job.run(body)
@@ -308,7 +315,7 @@ def test_geo_sends_of_a_table_only_the_rows_that_were_touched() -> None:
 # -- what is refused ---------------------------------------------------------------------------
 def test_a_program_whose_communicator_does_not_run_says_so() -> None:
     def body(trainer: Trainer) -> None:
-        Communicator(trainer.main, ASYNC)
+        Communicator(trainer.main, DistributedMode.ASYNC)
         trainer.step(numbers(0, 0))
 
     (found,), _ = Job(linear(), trainers=1, sync=False, config=SPLIT).run(body)
@@ -331,10 +338,10 @@ def test_a_geo_program_without_communicator_says_how_to_start_one() -> None:
 
 def test_a_second_communicator_of_one_trainer_is_refused() -> None:
     def body(trainer: Trainer) -> None:
-        with communicating(trainer, ASYNC) as first:
+        with communicating(trainer, DistributedMode.ASYNC) as first:
             first.start()  # it runs already
             with pytest.raises(ConfigError, match="another Communicator"):
-                Communicator(trainer.main, ASYNC).start()
+                Communicator(trainer.main, DistributedMode.ASYNC).start()
         first.stop()  # it has stopped already
 
     (found,), _ = Job(linear(), trainers=1, sync=False, config=SPLIT).run(body)
@@ -346,7 +353,7 @@ def test_a_second_communicator_of_one_trainer_is_refused() -> None:
     [
         ("main", 0, None, "not str"),
         (fluid.Program(), 7, None, "no communicator mode 7"),
-        (fluid.Program(), GEO, {"trainers": 2}, "push_vars"),
+        (fluid.Program(), DistributedMode.GEO, {"trainers": 2}, "push_vars"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(
@@ -358,7 +365,7 @@ def test_wrong_arguments_are_refused_at_once(
 
 def test_a_half_async_program_with_an_asynchronous_communicator_is_refused() -> None:
     job = Job(linear(), trainers=1, sync=False, config={**SPLIT, "half_async": True})
-    (found,), _ = job.run(push_all(ASYNC))
+    (found,), _ = job.run(push_all(DistributedMode.ASYNC))
     assert isinstance(found, ConfigError)
     assert "Communicator(program, 2)" in str(found)
 
@@ -367,9 +374,9 @@ def test_a_server_that_is_gone_is_heard_of_by_whoever_pushes() -> None:
     """The sending thread fails; the program must not train on as if nothing were wrong."""
 
     def body(trainer: Trainer) -> None:
-        with communicating(trainer, ASYNC):
+        with communicating(trainer, DistributedMode.ASYNC):
             trainer.step(numbers(0, 0))
-            links.of(trainer.number).abort("the network is gone")
+            trainers.of(trainer.number).abort("the network is gone")
             for step in range(50):
                 trainer.step(numbers(step, 0))
                 time.sleep(0.01)
@@ -377,5 +384,5 @@ def test_a_server_that_is_gone_is_heard_of_by_whoever_pushes() -> None:
     job = Job(linear(), trainers=1, sync=False, config=SPLIT)
     (found,), _ = job.run(body)
     assert isinstance(found, Exception)
-    (found,), _ = job.run(push_all(ASYNC))  # the next job has a link of its own
+    (found,), _ = job.run(push_all(DistributedMode.ASYNC))  # the next job has a trainer of its own
     assert found is None

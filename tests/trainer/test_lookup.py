@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme.arrays.values import LoDTensor
 from bireme.errors import InvalidArgument
-from bireme.runtime.values import LoDTensor
+from bireme.trainer.instructions import LookUp, Part
 from bireme.trainer.lookup import ask
-from bireme.trainer.routes import LookUp, Part
 
 
 def route(heights: list[int], ids: int = 1, padding: int = -1, squeeze: bool = True) -> LookUp:

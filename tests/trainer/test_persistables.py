@@ -109,14 +109,78 @@ def test_one_file_for_all_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [60, -1])
-def test_a_model_that_asks_servers_is_not_saved(rows: int, tmp_path: Path) -> None:
-    def save(trainer: Trainer) -> float:
-        with pytest.raises(UnsupportedError, match="looks tables up at servers"):
+@pytest.mark.parametrize("params", [None, "all"])
+def test_a_trainer_saves_a_model_that_asks_no_servers(
+    rows: int, params: str | None, tmp_path: Path
+) -> None:
+    def save(trainer: Trainer) -> Any:
+        for step in range(2):
+            trainer.step(feed(step, trainer.number))
+        with fluid.scope_guard(trainer.scope):
+            block = trainer.main.global_block()
             fluid.io.save_inference_model(
-                str(tmp_path), ["ids", "y"], [trainer.loss], trainer.executor, trainer.main
-            )
-        return trainer.step(feed(0, trainer.number))
+                str(tmp_path), ["ids", "y"], [block.var(trainer.loss.name)],
+                trainer.executor, trainer.main, params_filename=params,
+            )  # fmt: skip
+        return trainer.step(feed(2, trainer.number))
 
-    (loss,), _ = Job(model(rows), trainers=1).run(save)
-    assert loss > 0
-    assert not list(tmp_path.iterdir())
+    (loss,), _ = Job(model(rows), servers=2, trainers=1).run(save)
+    alone, startup, mine = model(rows)()
+    test = alone.clone(for_test=True)
+    with fluid.scope_guard(fluid.Scope()), fluid.Executor(fluid.CPUPlace()) as executor:
+        executor.run(startup)
+        for step in range(2):
+            executor.run(alone, feed(step, 0), [mine])
+        (wanted,) = executor.run(test, feed(0, 0), [mine.name])
+    with fluid.scope_guard(fluid.Scope()), fluid.Executor(fluid.CPUPlace()) as executor:
+        program, feeds, targets = fluid.io.load_inference_model(
+            str(tmp_path), executor, params_filename=params
+        )
+        (found,) = executor.run(program, {n: feed(0, 0)[n] for n in feeds}, targets)
+    assert params is None or {p.name for p in tmp_path.iterdir()} == {"__model__", params}
+    assert np.isfinite(loss)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [60, -1])
+def test_a_trainer_saves_parameters_with_those_of_servers(rows: int, tmp_path: Path) -> None:
+    def save(trainer: Trainer) -> Any:
+        trainer.step(feed(0, trainer.number))
+        with fluid.scope_guard(trainer.scope):
+            fluid.io.save_params(trainer.executor, str(tmp_path), trainer.main)
+        return trainer.step(feed(1, trainer.number))
+
+    Job(model(rows), servers=2, trainers=1).run(save)
+    names = {p.name for p in model(rows)()[0].all_parameters()}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+@pytest.mark.parametrize("rows", [60, -1])
+def test_a_save_that_fails_ends_no_job(rows: int, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    folder = str(tmp_path / "file" / "below")
+
+    def train(trainer: Trainer) -> list[Any]:
+        found = [trainer.step(feed(0, trainer.number))]
+        block = trainer.main.global_block()
+        target = block.var(trainer.loss.name)
+        executor, main = trainer.executor, trainer.main
+        with fluid.scope_guard(trainer.scope):
+            for save in (
+                lambda: fluid.io.save_params(executor, folder, main),
+                lambda: fluid.io.save_persistables(executor, folder, main),
+                lambda: fluid.io.save_inference_model(
+                    folder, ["ids", "y"], [target], executor, main
+                ),
+            ):
+                with pytest.raises(OSError, match="file"):
+                    save()
+        found += [trainer.step(feed(step, trainer.number)) for step in (1, 2)]
+        return found
+
+    (losses,), _ = Job(model(rows), servers=2, trainers=1).run(train)
+    alone, startup, loss = model(rows)()
+    with fluid.scope_guard(fluid.Scope()), fluid.Executor(fluid.CPUPlace()) as executor:
+        executor.run(startup)
+        wanted = [executor.run(alone, feed(step, 0), [loss])[0].item() for step in range(3)]
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import DeadlineExceeded, PeerLost
-from bireme.runtime.values import LoDTensor, SelectedRows
 from bireme.trainer.queues import Queues, merge
 
 W = ("s0", "w")

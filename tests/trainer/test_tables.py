@@ -9,9 +9,11 @@ import pytest
 
 import bireme as fluid
 from bireme.errors import InvalidArgument, ProtocolError, UnsupportedError
-from bireme.trainer.communicator import ASYNC, GEO, HALF_ASYNC, SYNC, Communicator
+from bireme.ir import DistributedMode
+from bireme.trainer.communicator import Communicator
+from bireme.trainer.instructions import LookUp, Part
 from bireme.trainer.lookup import ask
-from bireme.trainer.routes import LookUp, Part
+from bireme.trainer.registry import trainers
 from bireme.transpiler import GeoSgdTranspiler
 from tests.support.faults import Faults
 from tests.support.job import Build, Job, Trainer
@@ -138,16 +140,15 @@ def test_two_tables_take_one_look_up_per_server_and_step() -> None:
     asked: list[int] = []
 
     def body(trainer: Trainer) -> list[float]:
-        from bireme.trainer.links import links
 
-        link = links.of(trainer.number)
-        ask = link.look_up
+        pool = trainers.of(trainer.number).servers
+        ask = pool.look_up
 
         def counted(wanted: Any) -> Any:
             asked.append(len(wanted))
             return ask(wanted)
 
-        link.look_up = counted  # type: ignore[method-assign]
+        pool.look_up = counted  # type: ignore[method-assign]
         return train(trainer)
 
     build = model([-1, 4], second=True)
@@ -197,7 +198,7 @@ def beside(mode: int, **given: Any) -> Callable[[Trainer], list[float]]:
     def body(trainer: Trainer) -> list[float]:
         communicator = Communicator(trainer.main, mode, **given)
         started(communicator, trainer)
-        mine = None if mode == HALF_ASYNC else trainer.number
+        mine = None if mode == DistributedMode.HALF_ASYNC else trainer.number
         losses = [trainer.step(feed(i, mine)) for i in range(STEPS)]
         communicator.stop()
         return losses
@@ -207,21 +208,21 @@ def beside(mode: int, **given: Any) -> Callable[[Trainer], list[float]]:
 
 def test_sync_by_communicator_is_sync() -> None:
     config = {**HALF, "completely_not_async": True}
-    found, _ = Job(model([-1, 4]), sync=False, config=config).run(beside(SYNC))
+    found, _ = Job(model([-1, 4]), sync=False, config=config).run(beside(DistributedMode.SYNC))
     plain, _ = Job(model([-1, 4])).run(train)
     assert found == plain
 
 
 def test_half_async_with_one_trainer_learns_as_alone() -> None:
     job = Job(model([-1, 4], second=True), trainers=1, sync=False, config=HALF)
-    (found,), _ = job.run(beside(HALF_ASYNC))
+    (found,), _ = job.run(beside(DistributedMode.HALF_ASYNC))
     np.testing.assert_allclose(found, train_alone(model([40, 4], second=True)), rtol=1e-5)
 
 
 def test_async_queues_gradients_of_tables() -> None:
     settings = {"communicator_max_merge_var_num": 2, "communicator_send_queue_size": 4}
     job = Job(model([-1, 4]), sync=False, config=SPLIT)
-    _, servers = job.run(beside(ASYNC, envs=settings))
+    _, servers = job.run(beside(DistributedMode.ASYNC, envs=settings))
     ids = np.concatenate([t.read().ids for s in servers for t in s.updates.tables])
     trained = {i for step in range(STEPS) for i in feed(step)["ids"].reshape(-1)}
     assert sorted(ids) == sorted(trained - {0})
@@ -237,7 +238,7 @@ def geo(job: Job, every: int, part: Callable[[int], int | None]) -> Callable[[Tr
     begun = threading.Barrier(job.trainers, timeout=20)
 
     def body(trainer: Trainer) -> Any:
-        communicator = Communicator(trainer.main, GEO, words)
+        communicator = Communicator(trainer.main, DistributedMode.GEO, words)
         started(communicator, trainer)
         begun.wait()
         losses = [trainer.step(feed(i, part(trainer.number))) for i in range(STEPS)]
@@ -264,8 +265,8 @@ def test_geo_trainers_move_the_rows_of_the_servers_by_their_mean() -> None:
     _, servers = two.run(geo(two, 100, lambda number: number))  # told once, at the end
     first = beginning()
     wanted = first.copy()
-    for half in range(2):
-        ((_, rows),), _ = one.run(geo(one, 100, lambda number, half=half: half))
+    for half in (lambda _: 0, lambda _: 1):
+        ((_, rows),), _ = one.run(geo(one, 100, half))
         wanted[rows.rows] += (rows.value - first[rows.rows]) / 2
     for server in servers:
         held = server.updates.tables["table"].read()
@@ -288,7 +289,7 @@ def test_geo_needs_a_seed_for_a_table_that_grows() -> None:
             startup.global_block().put(position, op.with_attrs(seed=0))
         return main, startup, loss
 
-    with pytest.raises(UnsupportedError, match="begin the rows of table 'table' alike"):
+    with pytest.raises(UnsupportedError, match="initialize the rows of table 'table' alike"):
         Job(build, sync=False, door=GeoSgdTranspiler).transpiled()
 
 
@@ -359,7 +360,7 @@ def test_decay_of_a_distributed_table_is_refused() -> None:
         return model([40, 4], regularizer=fluid.regularizer.L2Decay(0.1))()
 
     with pytest.raises(UnsupportedError, match="the distributed table 'table'"):
-        Job(build).serve(None)  # type: ignore[arg-type]  # it does not come to that
+        Job(build).serve(None)  # it does not come to that
 
 
 @pytest.mark.parametrize("mode", ["nccl2", "collective"])

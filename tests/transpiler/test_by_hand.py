@@ -187,7 +187,7 @@ def test_every_initialiser_gives_slices_of_the_whole() -> None:
     cluster = Cluster(program, 2, 1, config)
     expected = alone(program, [])
     found = cluster.parameters()
-    assert any(p.sliced for p in cluster.transpiler.plan.placements)  # type: ignore[union-attr]
+    assert any(p.sliced for p in cluster.transpiler.plan.placements)
     for name, value in expected.items():
         assert np.array_equal(found[name], value), name
 

@@ -40,7 +40,8 @@ def applied(config: DistributeTranspilerConfig, moved: float, steps: int = 1) ->
         cells.var("@TRAINER_ID@").put(np.array([1]))
         cells.var("fc_0.b_0@GRAD").put(gradient())
         update()
-    return (before - np.array(cells.var("fc_0.b_0").value)) / RATE
+    found: np.ndarray = (before - np.array(cells.var("fc_0.b_0").value)) / RATE
+    return found
 
 
 def gradient() -> np.ndarray:

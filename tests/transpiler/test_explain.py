@@ -2,6 +2,7 @@
 
 from xml.etree import ElementTree
 
+import bireme as fluid
 from bireme.transpiler.explain import explain_plan, imbalance
 from tests.support import oracle
 
@@ -47,3 +48,16 @@ def test_the_picture_has_a_box_for_every_slice() -> None:
     titles = [t.text or "" for t in picture.iter("{http://www.w3.org/2000/svg}title")]
     slices = [s for p in transpiler.plan.placements for s in p.shards]
     assert sorted(t.split(" ")[0] for t in titles) == sorted(s.name for s in slices)
+
+
+def test_a_plan_prints_as_a_table() -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        x = fluid.layers.data("x", [64])
+        loss = fluid.layers.mean(fluid.layers.fc(x, 512, param_attr="w"))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    t = fluid.DistributeTranspiler()
+    t.transpile(0, main, "a:1,b:2", 2, startup_program=startup)
+    lines = str(t.plan).splitlines()
+    assert lines[0] == "placement: 2 server(s), 2 trainer(s), sync, RoundRobin"
+    assert any(line.split()[:1] == ["w"] and "block0" in line for line in lines)

@@ -2,27 +2,10 @@
 
 import pytest
 
+from tests import differences
 from tests.support import oracle
 
-FAULTS = {
-    "ps_clip_value": "optimizer(grad_clip=) leaves nothing that computes what is sent",
-    "ps_clip_norm": "the same",
-    "ps_clip_global": "the same",
-    "ps_clip_global_l2": "the same",
-    "ps_clip_global_async": "the same",
-    "ps_clip_value_small": "the same; nothing is sliced, so programs come out, but they cannot run",
-    "ps_crc_dispatch": "gradients go to servers that do not own their parameter; of two slices "
-    "of one parameter a server updates the first only",
-    "ps_hashname": "the dispatcher calls a string",
-    "ps_lr_warmup": "sub-blocks that declare variables cannot be copied",
-    "ps_lr_warmup_async": "the same",
-    "ps_lr_warmup_cosine": "the same",
-    "ps_mlp_async_cfg_untouched": "servers are told SYNC and trainers are not: the job hangs",
-    "ps_opt_adadelta": "the servers never update anything",
-    "ps_opt_lamb": "refused, although it can be split",
-    "ps_w2v_table": "a list is compared with a string",
-    "ps_w2v_table_repaired": "the gradient of a table is summed over trainers, not averaged",
-}
+FAULTS = differences.shown_by("split")
 
 
 @pytest.mark.parametrize("name", oracle.names("ps_", "geo_", "nccl2_", "coll_"))

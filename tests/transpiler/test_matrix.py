@@ -13,9 +13,9 @@ import pytest
 import bireme as fluid
 from bireme.ir import Program
 from bireme.transpiler import DistributeTranspiler, DistributeTranspilerConfig
-from bireme.transpiler.check import check_meeting
 from tests.support import oracle
 from tests.support.by_hand import built
+from tests.support.meeting import refused
 
 ZOO = oracle.tool("zoo")
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -71,7 +71,7 @@ def split(job: Job, *kind: Any) -> None:
     assert transpiler.plan is not None
     for endpoint in endpoints:
         server, _ = transpiler.get_pserver_programs(endpoint)
-        check_meeting(transpiler.plan, main, server)
+        assert refused(main, server) == []
 
 
 def rotating() -> Iterator[Job]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bireme.ir import Operator, OpRole, Parameter, Program, VarType
 from bireme.transpiler import DistributeTranspiler, DistributeTranspilerConfig
-from bireme.transpiler.check import check_meeting
+from tests.support.meeting import refused
 
 SHAPES = st.one_of(
     st.tuples(st.integers(1, 60000)),
@@ -84,7 +84,7 @@ def test_every_element_is_updated_once_and_sent_to_who_updates_it(
     updated: Counter[str] = Counter()
     for endpoint in endpoints:
         server, _ = transpiler.get_pserver_programs(endpoint)
-        check_meeting(transpiler.plan, main, server)
+        assert refused(main, server) == []
         for block in server.blocks:
             for op in block.ops:
                 if op.type == "momentum":

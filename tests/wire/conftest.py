@@ -61,6 +61,12 @@ class Job:
         given = [role, ",".join(self.endpoints), str(self.trainers), *more]
         return self.start_other(role, [sys.executable, JOB, *given], **env)
 
+    def start_run(self, role: str, *more: str, **env: str) -> Process:
+        """One role of `job.py` under `bireme run`."""
+        given = [role, ",".join(self.endpoints), str(self.trainers), *more]
+        command = [sys.executable, "-m", "bireme", "run", str(JOB), *given]
+        return self.start_other(role, command, **env)
+
     def start_other(self, role: str, command: list[str | Path], **env: str) -> Process:
         """A role that another command plays."""
         reserved = {"BIREME_RESERVED_PORTS": self.reserved, "OMP_NUM_THREADS": "1"}

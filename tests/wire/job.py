@@ -1,19 +1,24 @@
 """A small job for tests that need processes: linear regression, one role per process.
 
     python job.py ROLE ENDPOINTS TRAINERS [--steps N] [--pause S] [--mode M] [--out FILE] [--fail
-    STEP]
+    STEP] [--how STATEMENT]
 
 ROLE is the endpoint of a server, or a trainer's number. Run as a script, never collected as a test.
 """
 
 import argparse
 import json
+import os
+import signal
+import sys
 import time
 from typing import Any
 
 import numpy as np
 
 import bireme as fluid
+from bireme.trainer.communicator import Communicator
+from bireme.transpiler import GeoSgdTranspiler
 
 
 def model() -> Any:
@@ -49,6 +54,8 @@ MODES: dict[str, dict[str, Any]] = {
         "half_async": True,
         "completely_not_async": True,
     },
+    "queued": {"sync_mode": False, "runtime_split_send_recv": True},
+    "geo": {"sync_mode": False},
 }
 
 
@@ -56,7 +63,8 @@ def transpiled(given: argparse.Namespace, trainer: int) -> Any:
     config = fluid.DistributeTranspilerConfig()
     for name, value in MODES[given.mode].items():
         setattr(config, name, value)
-    transpiler = fluid.DistributeTranspiler(config=config)
+    kind = GeoSgdTranspiler if given.mode == "geo" else fluid.DistributeTranspiler
+    transpiler = kind(config=config)
     transpiler.transpile(
         trainer,
         pservers=given.endpoints,
@@ -78,15 +86,20 @@ def train(given: argparse.Namespace, loss: Any) -> None:
     local = given.role == "local"
     trainer = 0 if local else int(given.role)
     main = fluid.default_main_program()
-    program = main if local else transpiled(given, trainer).get_trainer_program()
+    transpiler = None if local else transpiled(given, trainer)
+    program = main if transpiler is None else transpiler.get_trainer_program()
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
+    if given.mode in ("geo", "queued"):
+        words = {"push_vars": transpiler.vars_info} if given.mode == "geo" else {}
+        more = {"trainers": given.trainers, "push_nums": 3, **words}
+        Communicator(program, 3 if given.mode == "geo" else 1, more).start()
     root = fluid.get_flags("FLAGS_checkpoint_dir")["FLAGS_checkpoint_dir"]
     begin = (fluid.io.load_checkpoint(root, program, trainer=trainer) or 0) if root else 0
     losses = []
     for step in range(begin, given.steps):
         if step == given.fail:
-            raise ValueError("the batch is bad")
+            exec(given.how, {"exe": exe, "os": os, "signal": signal, "sys": sys})
         feed = union(step, given.trainers) if local else batch(step, trainer)
         (found,) = exe.run(program, feed=feed, fetch_list=[loss])
         losses.append(float(np.asarray(found).reshape(-1)[0]))
@@ -112,6 +125,7 @@ def main() -> None:
     parser.add_argument("--mode", default="sync")
     parser.add_argument("--out", default="")
     parser.add_argument("--fail", type=int, default=-1)
+    parser.add_argument("--how", default="raise ValueError('the batch is bad')")
     given = parser.parse_args()
     fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = 7
     loss = model()

@@ -13,6 +13,7 @@ import pytest
 pytestmark = [pytest.mark.wire, pytest.mark.slow]
 
 HEARTBEAT = {"FLAGS_heartbeat_seconds": "3"}
+SILENCE = 6.0  # seconds after which a silent process counts as lost, by default
 MakeJob = Callable[..., Any]
 
 
@@ -123,6 +124,42 @@ def test_a_killed_server_ends_the_others_who_name_it_and_the_step(job: MakeJob) 
         assert "at step" in process.text
 
 
+@pytest.mark.parametrize("mode", ["sync", "async", "queued", "geo"])
+@pytest.mark.parametrize("victim", ["1", "server"])
+def test_in_every_mode_one_death_is_told_once_at_once_and_without_a_traceback(
+    job: MakeJob, mode: str, victim: str
+) -> None:
+    made = job(2, 2)
+    for role in (*made.endpoints, "0", "1"):
+        made.start_run(role, "--steps", "1000", "--pause", "0.05", "--mode", mode)
+    made.processes["1"].until("step 5")
+    gone = made.endpoints[1] if victim == "server" else victim
+    made.kill(gone)
+    named = seconds_until("is lost", made.processes)
+    codes = ended(made, within=15)
+    assert 0 not in codes.values()
+    dead = f"server {gone}" if victim == "server" else "trainer 1"
+    for role, process in made.processes.items():
+        assert f"{dead} is lost" in process.text, (role, process.text)
+        assert process.text.count("is lost") == 1, (role, process.text)
+        assert "gave up" not in process.text, (role, process.text)
+        assert "Traceback" not in process.text, (role, process.text)
+    print("seconds to the name:", named)
+    assert max(named.values()) < SILENCE / 2, named  # found by the connection, not by silence
+
+
+def seconds_until(word: str, processes: dict[str, Any]) -> dict[str, float]:
+    """How long it takes until each log says it."""
+    began = time.monotonic()
+    found: dict[str, float] = {}
+    while len(found) < len(processes) and time.monotonic() - began < 10:
+        for role, process in processes.items():
+            if role not in found and word in process.text:
+                found[role] = round(time.monotonic() - began, 2)
+        time.sleep(0.01)
+    return found
+
+
 def test_a_trainer_that_computes_for_long_ends_too(job: MakeJob) -> None:
     made = job(1, 2)
     made.start(made.endpoints[0], **HEARTBEAT)
@@ -147,6 +184,73 @@ def test_an_uncaught_error_ends_the_others_with_its_cause(job: MakeJob) -> None:
     assert 0 not in codes.values()
     for role in (made.endpoints[0], "0"):
         assert "trainer 1 gave up: ValueError: the batch is bad" in made.processes[role].text
+
+
+ENDS = {
+    "sys.exit(1)": (1, "it exited with code 1"),
+    "raise SystemExit('no data')": (1, "SystemExit: no data"),
+    "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9)); os.kill(os.getpid(), signal.SIGUSR1)": (
+        9,
+        "it exited with code 9",
+    ),
+    "raise KeyboardInterrupt": (130, "KeyboardInterrupt"),
+    "os.kill(os.getpid(), signal.SIGTERM)": (143, "it was ended by SIGTERM"),
+}
+
+
+@pytest.mark.parametrize("bireme_run", [False, True], ids=["by-hand", "bireme-run"])
+@pytest.mark.parametrize("how", ENDS)
+def test_only_an_orderly_exit_counts_as_finished(job: MakeJob, how: str, bireme_run: bool) -> None:
+    made = job(1, 2)
+    made.start(made.endpoints[0])
+    made.start("0", "--steps", "1000", "--pause", "0.01")
+    start = made.start_run if bireme_run else made.start
+    start("1", "--steps", "1000", "--fail", "3", "--how", how)
+    codes = ended(made)
+    code, cause = ENDS[how]
+    assert codes.pop("1") in (code, -signal.SIGINT)
+    assert 0 not in codes.values()
+    for role in (made.endpoints[0], "0"):
+        assert f"trainer 1 gave up: {cause}" in made.processes[role].text
+
+
+@pytest.mark.parametrize("how", ["sys.exit()", "raise SystemExit(0)"])
+def test_whoever_exits_in_order_has_finished(job: MakeJob, how: str) -> None:
+    made = job(1, 2)
+    made.start(made.endpoints[0])
+    made.start("0", "--steps", "20")
+    made.start("1", "--steps", "20", "--fail", "3", "--how", how)
+    assert set(ended(made).values()) == {0}
+
+
+def test_closing_while_an_error_passes_does_not_count_as_finished(job: MakeJob) -> None:
+    made = job(1, 2)
+    made.start(made.endpoints[0])
+    made.start("0", "--steps", "1000", "--pause", "0.01")
+    how = """
+try:
+    raise ValueError("the batch is bad")
+finally:
+    exe.close()
+"""
+    made.start("1", "--steps", "1000", "--fail", "3", "--how", how)
+    assert 0 not in ended(made).values()
+    assert "trainer 1 gave up: ValueError: the batch is bad" in made.processes["0"].text
+
+
+def test_closing_where_an_error_was_handled_counts_at_the_end(job: MakeJob) -> None:
+    made = job(1, 2)
+    made.start(made.endpoints[0])
+    made.start("0", "--steps", "20")
+    how = """
+try:
+    raise ValueError("the data is over")
+except ValueError:
+    exe.close()
+sys.exit(0)
+"""
+    made.start("1", "--steps", "20", "--fail", "3", "--how", how)
+    assert set(ended(made).values()) == {0}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

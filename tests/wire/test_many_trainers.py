@@ -9,13 +9,13 @@ import time
 import numpy as np
 import pytest
 
-from bireme.rpc.admin_server import Admin
-from bireme.rpc.client import GrpcWire
-from bireme.rpc.codec import decode, encode
-from bireme.rpc.messages import Accepted, Heartbeat
-from bireme.rpc.tally import Tally
+from bireme.monitoring.admin_server import Admin
+from bireme.monitoring.counters import Tally
+from bireme.net.frames import decode, encode
+from bireme.net.grpc_client import GrpcEndpoint
+from bireme.net.messages import Accepted, Heartbeat
 from tests.support.cluster import side_by_side
-from tests.wire.test_sockets import link, live, trained
+from tests.wire.test_sockets import connected, live, trained
 
 __all__ = ["live"]
 
@@ -34,7 +34,7 @@ def test_64_trainers_at_one_server_finish_with_the_same_values(live, size: int) 
 
 
 def waiting(server) -> int:
-    return server.service._core.waiting
+    return int(server.service._core.waiting)
 
 
 def test_63_calls_that_wait_starve_no_push_no_heartbeat_and_no_health_check(live) -> None:
@@ -51,23 +51,24 @@ def test_63_calls_that_wait_starve_no_push_no_heartbeat_and_no_health_check(live
         time.sleep(0.01)
 
     admin = Admin("127.0.0.1", 0, Tally())
-    wire = GrpcWire(server.endpoint, 5.0)
-    last = link(server, MANY - 1)
+    wire = GrpcEndpoint(server.endpoint, 5.0)
+    last = connected(server, MANY - 1)
     try:
         began = time.perf_counter()
         asked = http.client.HTTPConnection(admin.endpoint, timeout=5)
         asked.request("GET", "/healthz")
         assert asked.getresponse().status == 200
         asked.close()
-        last.greet([server.endpoint])
-        (beat,) = encode(Heartbeat(trainer=MANY - 1, incarnation=last._incarnation, step=0))
+        last.servers.greet([server.endpoint])
+        beat = encode(Heartbeat(trainer=MANY - 1, incarnation=last.job.incarnation, step=0))
         assert isinstance(decode([wire.call(beat, 5.0)]).message, Accepted)
         healthy = time.perf_counter() - began
 
         began = time.perf_counter()
-        last.push(server.endpoint, f"w@GRAD.trainer_{MANY - 1}", np.ones(4, np.float32))
-        last.barrier([server.endpoint], strict=True)
-        found = last.exchange({server.endpoint: ("w",)})[server.endpoint]["w"]
+        gradient = {f"w@GRAD.trainer_{MANY - 1}": np.ones(4, np.float32)}
+        last.servers.push(server.endpoint, gradient)
+        last.servers.barrier([server.endpoint], strict=True)
+        found = last.servers.exchange({server.endpoint: ("w",)})[server.endpoint]["w"]
         pushed = time.perf_counter() - began
     finally:
         admin.close()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,19 @@ import pytest
 
 from bireme import flags
 from bireme.errors import Aborted, ConfigError, DeadlineExceeded
+from bireme.net.carriers import Unreachable
+from bireme.net.frames import Decoder, decode, encode
+from bireme.net.grpc_client import GrpcEndpoint
+from bireme.net.grpc_server import listening, native_methods
+from bireme.net.heartbeat import Times
+from bireme.net.messages import Heartbeat, Hello
+from bireme.net.socket_server import accepting
 from bireme.pserver.core import Core
-from bireme.pserver.roll import Limits
-from bireme.pserver.service import Service
-from bireme.pserver.settings import read_settings
+from bireme.pserver.membership import Limits
+from bireme.pserver.server import Server
+from bireme.pserver.server_spec import read_settings
 from bireme.pserver.updates import Updates
-from bireme.rpc.client import GrpcWire
-from bireme.rpc.codec import decode, encode
-from bireme.rpc.door import opened
-from bireme.rpc.liveness import Times
-from bireme.rpc.messages import Heartbeat, Hello
-from bireme.rpc.server import listening, native_methods
-from bireme.rpc.stream import accepting
-from bireme.rpc.wire import Unreachable
-from bireme.trainer.link import Link
+from bireme.trainer.trainer import Trainer
 from tests.support.cluster import descending, side_by_side, tiny_server
 
 pytestmark = pytest.mark.wire
@@ -41,7 +41,7 @@ class Live:
         (op,) = program.global_block().ops
         settings = read_settings(op, program)
         updates = Updates(program, settings, scope, descending(program, scope))
-        self.service = Service(Core(settings, Limits(silence=5)), updates)
+        self.service = Server(Core(settings, Limits(silence=5)), updates)
         self.started = threading.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self.thread.start()
@@ -49,8 +49,9 @@ class Live:
 
     async def _serve(self) -> None:
         async with (
-            opened(self.service) as self.service.door,
-            accepting(self.service, "127.0.0.1:0", self.service.incarnation) as self.service.stream,
+            accepting(
+                self.service, "127.0.0.1:0", self.service.incarnation
+            ) as self.service.carriers,
             listening("127.0.0.1:0", native_methods(self.service), 5.0) as port,
         ):
             self.endpoint = f"127.0.0.1:{port}"
@@ -78,18 +79,20 @@ def live() -> Iterator[Any]:
         server.close()
 
 
-def link(server: Live, trainer: int) -> Link:
+def connected(server: Live, number: int) -> Trainer:
     times = Times(beat=0.5, silence=5.0, deadline=20.0, join=10.0)
-    return Link(trainer, lambda endpoint: GrpcWire(endpoint, 5.0), times)
+    return Trainer(number, lambda endpoint: GrpcEndpoint(endpoint, 5.0), times)
 
 
 def trained(server: Live, trainer: int, size: int, steps: int = 3) -> Any:
     found = {}
-    with closing(link(server, trainer)) as used:
+    with closing(connected(server, trainer)) as used:
         for _ in range(steps):
-            used.push(server.endpoint, f"w@GRAD.trainer_{trainer}", np.ones(size, np.float32))
-            used.barrier([server.endpoint], strict=True)
-            found = used.exchange({server.endpoint: ("w",)})
+            used.servers.push(
+                server.endpoint, {f"w@GRAD.trainer_{trainer}": np.ones(size, np.float32)}
+            )
+            used.servers.barrier([server.endpoint], strict=True)
+            found = used.servers.exchange({server.endpoint: ("w",)})
     return found[server.endpoint]["w"]
 
 
@@ -107,7 +110,7 @@ def test_every_size_travels_by_every_way(live: Any, way: str, size: int) -> None
     flags.set_flags(WAYS[way])
     try:
         server = live(2, size)
-        seen = side_by_side({f"t{i}": lambda i=i: trained(server, i, size) for i in range(2)})
+        seen = side_by_side({f"t{i}": partial(trained, server, i, size) for i in range(2)})
         assert set(seen["t0"].tolist()) == set(seen["t1"].tolist()) == {-3.0}
     finally:
         flags.set_flags(before)
@@ -119,15 +122,15 @@ def test_a_way_that_breaks_is_opened_again_and_every_push_counts_once(live: Any,
     flags.set_flags(WAYS[way])
     try:
         server = live(1, 50_000)
-        used = link(server, 0)
+        used = connected(server, 0)
         for _ in range(6):
-            used.push(server.endpoint, "w@GRAD", np.ones(50_000, np.float32))
-            door = used.peer(server.endpoint).door
-            assert door is not None
-            with socket.socket(fileno=os.dup(door)) as same:
+            used.servers.push(server.endpoint, {"w@GRAD": np.ones(50_000, np.float32)})
+            descriptor = used.servers.server(server.endpoint).fileno()
+            assert descriptor >= 0
+            with socket.socket(fileno=os.dup(descriptor)) as same:
                 same.shutdown(socket.SHUT_RDWR)
-            used.barrier([server.endpoint], strict=True)
-            found = used.exchange({server.endpoint: ("w",)})
+            used.servers.barrier([server.endpoint], strict=True)
+            found = used.servers.exchange({server.endpoint: ("w",)})
         used.close()
         assert set(found[server.endpoint]["w"].tolist()) == {-6.0}
     finally:
@@ -147,9 +150,9 @@ def test_many_waiting_trainers_starve_no_call(live: Any) -> None:
     waiting = [threading.Thread(target=wait, args=(i,)) for i in range(47)]
     for thread in waiting:
         thread.start()
-    wire = GrpcWire(server.endpoint, 5.0)
-    wire.call(encode(Hello(trainer=47, incarnation=1))[0], 5.0)
-    (beat,) = encode(Heartbeat(trainer=47, incarnation=1, step=0))
+    wire = GrpcEndpoint(server.endpoint, 5.0)
+    wire.call(encode(Hello(trainer=47, incarnation=1)), 5.0)
+    beat = encode(Heartbeat(trainer=47, incarnation=1, step=0))
     took = []
     for _ in range(50):
         began = time.perf_counter()
@@ -175,24 +178,23 @@ def test_a_port_in_use_is_a_config_error(live: Any) -> None:
 
 
 def test_nobody_there_is_unreachable_or_late() -> None:
-    wire = GrpcWire("127.0.0.1:9", 5.0)
+    wire = GrpcEndpoint("127.0.0.1:9", 5.0)
     with pytest.raises(Unreachable):
         wire.call(b"", 2.0)
     with pytest.raises(DeadlineExceeded):
         wire.call(b"", 0.3, wait=True)
-    for brief in (True, False):
-        exchange = wire.exchange(2.0, brief)
-        exchange.write([b"x"])
-        exchange.close()
-        with pytest.raises(Unreachable):
-            exchange.read()
+    exchange = wire.exchange(2.0)
+    exchange.write([b"x"])
+    exchange.end()
+    with pytest.raises(Unreachable):
+        exchange.receive(Decoder())
     wire.close()
 
 
 def test_a_cancelled_exchange_wakes_its_reader(live: Any) -> None:
-    wire = GrpcWire(live().endpoint, 5.0)
+    wire = GrpcEndpoint(live().endpoint, 5.0)
     exchange = wire.exchange(10.0)
     threading.Timer(0.2, exchange.cancel).start()
     with pytest.raises(Unreachable):
-        exchange.read()
+        exchange.receive(Decoder())
     wire.close()

@@ -1,9 +1,9 @@
-"""One role of a cluster that trains a model of the oracle's zoo.
+"""One role of a cluster that trains a small model in float64.
 
 `zoo_job.py CASE ROLE RANK ENDPOINTS TRAINERS OUT`.
 
 With ROLE `local` one process trains on the union of the trainers' batches. The parameters of the
-end are saved in OUT. Sizes and data are those of the oracle's curves.
+end are saved in OUT.
 """
 
 import sys
@@ -14,90 +14,86 @@ from typing import Any
 import numpy as np
 
 import bireme as fluid
+from bireme.regularizer import L1Decay, L2Decay
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "oracle"))
-import curves  # type: ignore[import-not-found]  # found by the path above
-import zoo  # type: ignore[import-not-found]
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+from tests.optimizer import models
+from tests.optimizer.rules import RULES
+from tests.support import oracle
+from tests.support.job import Build
 
 STEPS = 5
+IDS = [[1, 5, 29, 2, 23, 1], [30, 2, 8, 25, 3, 30], [7, 39, 0]]  # of each trainer
+Feed = Callable[[int, int], dict[str, Any]]  # step, trainer -> batch
 
 
-def _cases() -> dict[str, tuple[str, Callable[[Any], Any], Callable[[Any, Any], None]]]:
-    """Name to (kind of data, model, optimizer)."""
-    found: dict[str, Any] = {}
-    wide = ("linreg_wide", zoo.linreg_wide)
-    for name, optimizer in zoo.OPTS.items():
-        # LARS and DP-SGD look at the norm of what they update: a slice is not the whole.
-        whole = name in ("lars_momentum", "dpsgd")
-        found[f"opt_{name}"] = ("linreg", zoo.linreg, optimizer) if whole else (*wide, optimizer)
-    for name, schedule in zoo.SCHEDS.items():
-        found[f"lr_{name}"] = (*wide, zoo.opt("Adam", sched=schedule))
-    found["l1"] = (*wide, zoo.opt("SGD", lr=0.002, reg=("l1", 0.01)))
-    found["l2"] = (*wide, zoo.opt("Momentum", lr=0.002, momentum=0.9, reg=("l2", 0.01)))
-    found["frozen"] = ("frozen_and_lr", zoo.frozen_and_lr, zoo.opt("SGD", lr=0.05))
-    found["sparse"] = ("word2vec", zoo.word2vec(True), zoo.opt("SGD", lr=0.5))
-    found["sparse_adagrad"] = ("word2vec", zoo.word2vec(True), zoo.opt("Adagrad", lr=0.1))
-    found["shared"] = ("shared_params", zoo.shared_params, zoo.opt("Adam", lr=0.001))
-    return found
+def _rows(step: int, trainer: int) -> dict[str, Any]:
+    return models.sparse_feed(IDS[trainer], step, trainer)
+
+
+def _scheduled(schedule: Callable[[Any], Any]) -> Callable[[Any], object]:
+    return lambda loss: fluid.optimizer.Adam(schedule(fluid), epsilon=1e-6).minimize(loss)
+
+
+def _updated(name: str) -> Callable[[Any], object]:
+    return lambda loss: RULES[name]().minimize(loss)
+
+
+def _cases() -> dict[str, tuple[Build, Feed]]:
+    wide, o = models.wide, fluid.optimizer
+    found = {f"opt_{name}": models.built(wide, _updated(name)) for name in RULES}
+    for name, schedule in oracle.tool("zoo").SCHEDS.items():
+        found[f"lr_{name}"] = models.built(wide, _scheduled(schedule))
+    found["l1"] = models.built(wide, lambda x: o.SGD(0.1, regularization=L1Decay(0.01)).minimize(x))
+    found["l2"] = models.built(
+        wide, lambda x: o.Momentum(0.05, 0.9, regularization=L2Decay(0.01)).minimize(x)
+    )
+    found["frozen"] = models.built(models.frozen, _updated("sgd"))
+    found["shared"] = models.built(models.shared, _updated("adam"))
+    dense: dict[str, tuple[Build, Feed]] = {n: (b, models.dense_feed) for n, b in found.items()}
+    sparse = {name: models.built(models.words, _updated(name)) for name in ("sgd", "adagrad")}
+    return dense | {f"sparse_{name}": (build, _rows) for name, build in sparse.items()}
 
 
 CASES = _cases()
 
 
-def _build(case: str) -> tuple[Any, Any, str]:
-    kind, model, optimizer = CASES[case]
-    main, startup, _ = zoo.build(fluid, zoo.Case(case, model, optimizer, zoo.LOCAL, ""))
-    return main, startup, kind
+def _params(main: Any) -> list[str]:
+    return [p.name for p in main.all_parameters()]
 
 
-def _overwrite(names: dict[str, tuple[int, ...]]) -> None:
-    for name, shape in names.items():
-        if len(shape) > 1:
-            curves.put(fluid, name, curves.weight(name, shape))
-
-
-def _save(names: dict[str, tuple[int, ...]], out: str) -> None:
-    np.savez(out, **{name: curves.get(fluid, name) for name in names})
+def _save(names: list[str], out: str) -> None:
+    scope = fluid.global_scope()
+    np.savez(out, **{name: np.array(scope.find_var(name).get()) for name in names})
 
 
 def local(case: str, trainers: int, out: str) -> None:
-    main, startup, kind = _build(case)
-    shapes = {p.name: tuple(p.shape) for p in curves.params_of(main)}
+    build, feed = CASES[case]
+    main, startup, _ = build()
     with fluid.Executor(fluid.CPUPlace()) as exe:
         exe.run(startup)
-        _overwrite(shapes)
         for step in range(STEPS):
-            parts = [curves.batch(fluid, main, kind, step, t) for t in range(trainers)]
-            union = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-            exe.run(main, feed=union)
-        _save(shapes, out)
+            exe.run(main, feed=models.joined([feed(step, t) for t in range(trainers)]))
+        _save(_params(main), out)
 
 
-def _split(case: str, rank: int, endpoints: str, trainers: int) -> tuple[Any, Any, str, Any]:
-    main, startup, kind = _build(case)
-    shapes = {p.name: tuple(p.shape) for p in curves.params_of(main)}
+def _split(case: str, rank: int, endpoints: str, trainers: int) -> tuple[Any, Any]:
+    main, startup, _ = CASES[case][0]()
     t = fluid.DistributeTranspiler()
     t.transpile(rank, main, endpoints, trainers, startup_program=startup)
-    return t, startup, kind, shapes
+    return t, startup
 
 
 def server(case: str, rank: int, endpoints: str, trainers: int) -> None:
-    t, _, _, shapes = _split(case, 0, endpoints, trainers)
-    endpoint = endpoints.split(",")[rank]
-    program, startup = t.get_pserver_programs(endpoint)
+    t, _ = _split(case, 0, endpoints, trainers)
+    program, startup = t.get_pserver_programs(endpoints.split(",")[rank])
     with fluid.Executor(fluid.CPUPlace()) as exe:
         exe.run(startup)
-        for d in t.vars_overview.distributed_vars:
-            shape = shapes.get(d.origin.name, ())
-            if d.endpoint == endpoint and d.vtype != "Optimizer" and len(shape) > 1:
-                begin = d.offset // int(np.prod(shape[1:]))
-                rows = slice(begin, begin + d.slice.shape[0])
-                curves.put(fluid, d.slice.name, curves.weight(d.origin.name, shape)[rows])
         exe.run(program)
 
 
 def trainer(case: str, rank: int, endpoints: str, trainers: int, out: str) -> None:
-    t, startup, kind, shapes = _split(case, rank, endpoints, trainers)
+    t, startup = _split(case, rank, endpoints, trainers)
     program = t.get_trainer_program()
     remote = {
         op.input("W")[0]
@@ -106,11 +102,9 @@ def trainer(case: str, rank: int, endpoints: str, trainers: int, out: str) -> No
     }
     with fluid.Executor(fluid.CPUPlace()) as exe:
         exe.run(startup)
-        frozen = [p.name for p in curves.params_of(program) if not p.trainable]
-        _overwrite({name: shapes[name] for name in frozen})  # no server has them
         for step in range(STEPS):
-            exe.run(program, feed=curves.batch(fluid, program, kind, step, rank))
-        _save({n: s for n, s in shapes.items() if n not in remote}, out)
+            exe.run(program, feed=CASES[case][1](step, rank))
+        _save([name for name in _params(program) if name not in remote], out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""Feeds that 1.8.5 takes without a word, or refuses later and elsewhere."""
+
+from .record import Difference
+
+_EXECUTOR = "runtime/test_executor.py"
+
+FEEDING = (
+    Difference(
+        "an array of another shape for `layers.data`, a row for a column of `fluid.data`",
+        "are taken as they are",
+        "are taken as they are, with a warning; `python -W error` makes it an error",
+        "a row that meets a column spreads over it",
+        f"{_EXECUTOR}::test_what_an_older_data_layer_declares_is_a_hint",
+    ),
+    Difference(
+        "an array of another element type for `layers.data`",
+        "is taken as it is, and refused by the first operator that meets a parameter",
+        "becomes what is declared, with a warning; fractions are never cut off",
+        "float64 is what NumPy makes of a list, and nobody means it",
+        f"{_EXECUTOR}::test_what_an_older_data_layer_declares_is_a_hint",
+    ),
+    Difference(
+        "fewer batches than places at the end of an epoch of `DataLoader(dataset, places=...)`",
+        "are dropped",
+        "are given; `drop_last=True` drops them",
+        "no sample is lost",
+        "reader/test_readers.py::test_a_loader_deals_its_batches_out_to_places",
+    ),
+    Difference(
+        "a row of another length than 1 for `fluid.data(shape=[None, n])`",
+        "is taken as it is",
+        "is refused",
+        "one sample is no batch",
+        f"{_EXECUTOR}::test_a_wrong_feed_or_fetch_gets_one_clear_message",
+    ),
+)

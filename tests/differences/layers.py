@@ -1,0 +1,51 @@
+"""Layers whose results differ, gradients aside."""
+
+from .record import Difference
+
+_VALUES = "layers/test_values.py::test_a_difference_is_still_one"
+
+LAYERS = (
+    Difference(
+        "`layers.strided_slice` backwards over a length that the stride does not divide",
+        "begins at another element: 13, 8, 3 for the elements 15, 10 and 5",
+        "gives what NumPy gives",
+        "the slice holds what was asked for",
+        "ops/test_every_operator.py::test_values_agree_with_the_reference",
+    ),
+    Difference(
+        "`layers.cross_entropy` of numbers that are no probabilities",
+        "takes logarithms of negative numbers",
+        "bounds the logarithm from below",
+        "the loss stays finite",
+        _VALUES,
+        (
+            "value:layers/cross_entropy",
+            "value:layers/cross_entropy_ignore",
+            "value:layers/cross_entropy_soft",
+        ),
+    ),
+    Difference(
+        "`layers.has_inf`, `layers.has_nan`",
+        "return another type than the program declares",
+        "return what is declared",
+        "programs and values agree",
+        _VALUES,
+        ("value:layers/has_inf", "value:layers/has_nan"),
+    ),
+    Difference(
+        "`layers.gather_tree`",
+        "reads beyond the beams",
+        "stays within them",
+        "memory of others is no parent",
+        _VALUES,
+        ("value:flow/gather_tree",),
+    ),
+    Difference(
+        "a variable of `layers.create_tensor` that nobody wrote",
+        "is fetched",
+        "is refused by name",
+        "an empty value is a mistake in the program",
+        _VALUES,
+        ("value:layers/create_tensor",),
+    ),
+)

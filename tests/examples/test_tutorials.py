@@ -1,0 +1,102 @@
+"""The scripts of examples/tutorials run as their first lines say, on the CPU."""
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.wire, pytest.mark.slow]
+
+TUTORIALS = Path(__file__).resolve().parents[2] / "examples" / "tutorials"
+LAUNCH = ("run", "--cpu", "-m", "paddle.distributed.launch")
+
+
+def bireme(folder: Path, *words: str, **environ: str) -> str:
+    """What a command of bireme prints; it must succeed."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "bireme", *words],
+        cwd=folder, capture_output=True, text=True, timeout=280, env={**os.environ, **environ},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
+def costs(out: str) -> list[float]:
+    return [float(value) for value in re.findall(r"step\d+ cost=([\d.]+)", out)]
+
+
+def learns(found: list[float]) -> bool:
+    return sum(found[-3:]) < 0.5 * sum(found[:3])
+
+
+def test_servers_and_trainers_of_one_script_learn(tmp_path: Path) -> None:
+    out = bireme(tmp_path, "launch", "--servers", "2", "--trainers", "2",
+                 str(TUTORIALS / "pserver.py"))  # fmt: skip
+    assert learns(costs(out))
+    assert learns(costs((tmp_path / "log" / "trainerlog.1").read_text()))
+
+
+def test_trainers_without_servers_learn(tmp_path: Path) -> None:
+    out = bireme(tmp_path, "launch", "--mode", "nccl2", str(TUTORIALS / "nccl2.py"))
+    assert learns(costs(out))
+
+
+@pytest.mark.parametrize("devices", ["0,1", "0,1,2,3,4,5,6,7"])
+def test_the_fleet_program_learns_on_two_and_eight_processes(devices: str, tmp_path: Path) -> None:
+    script = str(TUTORIALS / "fleet_mlp.py")
+    out = bireme(
+        tmp_path, *LAUNCH, f"--selected_gpus={devices}", "--log_dir", "mylog", script, "saved"
+    )
+    assert learns(costs(out))
+    logs = sorted(path.name for path in (tmp_path / "mylog").glob("workerlog.*"))
+    assert logs == [f"workerlog.{device}" for device in devices.split(",")]
+    assert (tmp_path / "saved" / "fc_0.w_0").exists()
+
+
+def test_the_tuned_program_fetches_every_second_step(tmp_path: Path) -> None:
+    script = str(TUTORIALS / "fleet_tuned.py")
+    out = bireme(tmp_path, *LAUNCH, "--selected_gpus=0,1", script, FLAGS_sync_nccl_allreduce="1")
+    found = re.findall(r"step(\d+) cost", out)
+    assert sorted(set(map(int, found))) == list(range(0, 40, 2))
+    assert "nccl_comm_num = 1, since all trainers are on one host" in out
+
+
+def test_local_sgd_learns(tmp_path: Path) -> None:
+    script = str(TUTORIALS / "fleet_local_sgd.py")
+    out = bireme(tmp_path, *LAUNCH, "--selected_gpus=0,1", "--log_dir", "mylog", script)
+    assert learns(costs(out))
+
+
+def test_eight_processes_on_two_nodes_reduce_by_node(tmp_path: Path) -> None:
+    script = str(TUTORIALS / "train_fleet_static_communication_topology.py")
+    nodes = ("127.0.0.1", "127.0.0.2")
+
+    def node(address: str) -> str:
+        return bireme(
+            tmp_path, *LAUNCH, "--selected_gpus=0,1,2,3", f"--cluster_node_ips={','.join(nodes)}",
+            f"--node_ip={address}", "--started_port=36180", "--log_dir", address, script,
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(2) as pool:
+        outs = list(pool.map(node, nodes))
+    assert all("hierarchical: True" in out for out in outs)
+    losses = [float(x) for x in re.findall(r"batch \d\] loss: ([\d.]+)", outs[0])]
+    assert losses[-1] < losses[0]
+
+
+def test_on_one_node_reduction_is_flat_and_says_so(tmp_path: Path) -> None:
+    script = str(TUTORIALS / "train_fleet_static_communication_topology.py")
+    out = bireme(tmp_path, *LAUNCH, "--gpus=0,1", script)
+    assert "use_hierarchical_allreduce = False, since all workers are on one host" in out
+    assert "hierarchical: False" in out
+
+
+def test_the_fused_program_trains(tmp_path: Path) -> None:
+    script = str(TUTORIALS / "train_fleet_static_op_fusion.py")
+    out = bireme(tmp_path, *LAUNCH, "--gpus=0,1", script)
+    assert "the number of all_reduce ops is 1." in out
+    assert re.search(r"\[Epoch 0, batch 5\] loss: [\d.]+, acc1: [\d.]+, acc5: [\d.]+", out)

@@ -1,0 +1,35 @@
+"""The same faults over every carrier: loss, copies, late copies, delay, cuts inside a frame."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bireme import flags
+from tests.support.carriers import CARRIERS
+
+from .counting import MODES, STEPS, TRAINERS
+from .test_once import once
+
+pytestmark = pytest.mark.wire
+SEEDS = {"unix": 60, "tcp": 60, "grpc": 6}
+
+
+@pytest.fixture(params=CARRIERS)
+def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Shared memory goes with Unix sockets; the others carry every byte."""
+    before = flags.get("rpc_shared_memory")
+    flags.set_flags({"rpc_shared_memory": request.param == "unix"})
+    yield request.param
+    flags.set_flags({"rpc_shared_memory": before})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pushes_sent_are_pushes_applied_and_none_twice(carrier: str, mode: str) -> None:
+    trouble = 0
+    for seed in range(SEEDS[carrier]):
+        sent, applied, count, ended = once(mode, seed, carrier)
+        assert not any(ended.values()), (seed, ended)
+        assert sent == applied, f"seed {seed}"
+        assert sum(applied.values()) >= 2 * STEPS * TRAINERS
+        trouble += count
+    assert trouble

@@ -1,0 +1,230 @@
+"""The launcher with small scripts that need no server: ends, codes, logs, orphans."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.terminal import Terminal
+
+pytestmark = pytest.mark.wire
+
+Launch = Callable[..., "subprocess.Popen[str]"]
+
+WAIT = """
+import time
+print("pid", os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    """Start `bireme launch` on a script whose text is given; role and index are at hand in it."""
+
+    def start(body: str, *options: str, **environ: str) -> "subprocess.Popen[str]":
+        head = "import os, sys\nrole = os.environ['TRAINING_ROLE']\n"
+        head += "index = int(os.environ.get('PADDLE_TRAINER_ID', -1))\n"
+        (tmp_path / "script.py").write_text(head + textwrap.dedent(body))
+        command = [sys.executable, "-m", "bireme", "launch", "--log-dir", "logs", *options]
+        return subprocess.Popen(
+            [*command, "script.py"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **environ},
+        )
+
+    return start
+
+
+def finish(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    out, _ = process.communicate(timeout=60)
+    return process.returncode, out
+
+
+def pids(folder: Path, count: int) -> list[int]:
+    """The numbers that the children wrote into their logs, once all have."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        texts = [log.read_text() for log in folder.glob("*log.*")]
+        found = [int(text.split()[1]) for text in texts if text.endswith("\n")]
+        if len(found) == count:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{count} children did not report")
+
+
+def all_gone(numbers: list[int]) -> bool:
+    """Whether none of the processes is alive within a few seconds."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if not any(psutil.pid_exists(number) for number in numbers):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_success_is_exit_code_0_and_one_log_per_role(launch: Launch, tmp_path: Path) -> None:
+    code, out = finish(launch("print(role, index)"))
+    assert code == 0
+    assert "TRAINER 0" in out
+    assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == [
+        "job.json",
+        "serverlog.0",
+        "serverlog.1",
+        "trainerlog.0",
+        "trainerlog.1",
+    ]
+    assert (tmp_path / "logs" / "trainerlog.1").read_text() == "TRAINER 1\n"
+
+
+def test_the_first_failure_gives_the_exit_code_and_shows_its_log(launch: Launch) -> None:
+    body = """
+        import time
+        if index == 1:
+            print("something broke")
+            sys.exit(7)
+        print("still here")
+        time.sleep(60)
+    """
+    began = time.monotonic()
+    code, out = finish(launch(body, "--grace", "0.5"))
+    assert code == 7
+    assert "trainer 1 failed with exit code 7" in out
+    assert "  | something broke" in out
+    assert "trainer 0: still here" in out
+    assert time.monotonic() - began < 30
+
+
+def test_a_killed_child_is_named_with_its_signal(launch: Launch) -> None:
+    body = """
+        import signal, time
+        if role == "PSERVER":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+    """
+    code, out = finish(launch(body, "--servers", "1", "--grace", "0.5"))
+    assert code == 128 + signal.SIGKILL
+    assert "server 0 failed with exit code 137" in out
+
+
+def test_servers_that_stay_are_ended_after_the_last_trainer(launch: Launch) -> None:
+    body = """
+        import time
+        if role == "PSERVER":
+            time.sleep(60)
+    """
+    code, out = finish(launch(body, "--grace", "0.5"))
+    assert code == 0
+    assert "ending server 0, server 1" in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_every_child(launch: Launch, tmp_path: Path, number: signal.Signals) -> None:
+    process = launch(WAIT)
+    children = pids(tmp_path / "logs", 4)
+    process.send_signal(number)
+    code, _ = finish(process)
+    assert code == 128 + number
+    assert all_gone(children)
+
+
+def test_a_child_that_ignores_sigterm_is_killed(launch: Launch, tmp_path: Path) -> None:
+    process = launch("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + WAIT)
+    children = pids(tmp_path / "logs", 4)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 128 + signal.SIGTERM
+    assert all_gone(children)
+
+
+def test_no_child_survives_kill_9_of_the_launcher(launch: Launch, tmp_path: Path) -> None:
+    process = launch(WAIT)
+    children = pids(tmp_path / "logs", 4)
+    process.kill()
+    finish(process)
+    assert all_gone(children)
+
+
+def test_what_a_child_started_ends_with_it(launch: Launch, tmp_path: Path) -> None:
+    body = """
+        import subprocess
+        print("pid", subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid)
+    """
+    process = launch(body, "--servers", "1", "--trainers", "1")
+    grandchildren = pids(tmp_path / "logs", 2)
+    assert finish(process)[0] == 0
+    assert all_gone(grandchildren)
+
+
+def test_reports_appear_in_the_table(launch: Launch) -> None:
+    body = """
+        from bireme.fleet.progress import report
+        for step in range(1, 4):
+            report(step=step, loss=0.5, accuracy=0.25, samples=64 * step)
+    """
+    code, out = finish(launch(body))
+    row = next(line.split() for line in out.splitlines() if line.startswith("trainer 1 "))
+    assert code == 0
+    assert row[:6] == ["trainer", "1", "done", "3", "0.5000", "0.250"]
+
+
+def test_on_a_terminal_the_table_stays_in_place(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import time\nfrom bireme.fleet.progress import report\n"
+        "for step in range(6):\n"
+        "    report(step=step, loss=0.5)\n    print('line', step)\n    time.sleep(0.2)\n"
+        "print('the end', end='')"
+    )
+    command = [sys.executable, "-m", "bireme", "launch", "--log-dir", "logs", "script.py"]
+    with Terminal(command, tmp_path) as terminal:
+        assert terminal.to_the_end() == 0
+    lines = terminal.lines
+    assert not terminal.has_scrolled
+    assert terminal.cursor_is_visible
+    assert [line.partition(":")[0] for line in lines[:4]] == [
+        "server 0", "server 1", "trainer 0", "trainer 1",
+    ]  # fmt: skip
+    assert lines[4:11] == [*(f"line {step}" for step in range(6)), "the end"]
+    assert [line.split() for line in lines[11:]] == [
+        ["process", "state", "step", "loss", "accuracy", "samples/s"],
+        *(
+            [role, i, "done", "5", "0.5000", "-", "-"]
+            for role in ("server", "trainer")
+            for i in "01"
+        ),
+    ]
+
+
+def test_all_reduce_mode_starts_workers_only(launch: Launch, tmp_path: Path) -> None:
+    code, _ = finish(launch("print(os.environ['PADDLE_TRAINER_ENDPOINTS'])", "--mode", "nccl2"))
+    assert code == 0
+    logs = sorted((tmp_path / "logs").glob("*log.*"))
+    assert [log.name for log in logs] == ["workerlog.0", "workerlog.1"]
+    assert len({log.read_text() for log in logs}) == 1
+
+
+def test_a_user_mistake_is_a_message_with_code_2(launch: Launch) -> None:
+    code, out = finish(launch("pass", "--trainers", "0"))
+    assert code == 2
+    assert "a cluster needs at least one" in out
+    assert "Traceback" not in out
+
+
+def test_a_script_sees_what_python_would_show_it(launch: Launch, tmp_path: Path) -> None:
+    body = """
+        assert __name__ == "__main__"
+        assert sys.argv == ["script.py"]
+        assert sys.path[0] == os.getcwd()
+        assert sys.modules["__main__"].__file__ == __file__
+    """
+    code, out = finish(launch(body, "--servers", "1", "--trainers", "1"))
+    assert code == 0, out

@@ -1,0 +1,145 @@
+"""Roles from the variables of other launchers, as their manuals describe them."""
+
+import os
+
+import pytest
+
+from bireme.errors import ConfigError
+from bireme.fleet.api.role_makers import PaddleCloudRoleMaker
+from bireme.fleet.clusters import CLUSTERS, ranks_in
+from bireme.fleet.role_maker import Role
+
+# what a process finds in its environment, with the variables that play no part left out
+TORCHRUN = {  # torchrun --nproc-per-node 2, second process
+    "RANK": "1", "LOCAL_RANK": "1", "GROUP_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none",
+}  # fmt: skip
+OPEN_MPI = {  # mpiexec -n 2, second process
+    "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}  # fmt: skip
+MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+SLURM = {  # srun -N 3 -n 5, fourth task
+    "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_NTASKS": "5",
+    "SLURM_STEP_NUM_TASKS": "5", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_ID": "4711",
+    "SLURM_JOB_NODELIST": "gpu[09-10],login", "SLURM_STEP_NODELIST": "gpu[09-10],login",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_TASKS_PER_NODE": "2(x2),1",
+}  # fmt: skip
+KUBERNETES = {
+    "JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1", "PADDLE_TRAINERS_NUM": "3",
+    "MASTER_ADDR": "train-0.workers",
+}  # fmt: skip
+SERVERS = {"PADDLE_PSERVERS_IP_PORT_LIST": "ps:6174"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank", "endpoints"),
+    [
+        (TORCHRUN, 1, "127.0.0.1:29501 127.0.0.1:29502"),  # torchrun listens at its own port
+        (OPEN_MPI, 1, "127.0.0.1:6170 127.0.0.1:6171"),
+        (MPICH, 1, "127.0.0.1:6170 127.0.0.1:6171"),
+        (SLURM, 3, "gpu09:6170 gpu09:6171 gpu10:6170 gpu10:6171 login:6170"),
+        (KUBERNETES, 1, "train-0.workers:6170 train-1.workers:6170 train-2.workers:6170"),
+        ({**OPEN_MPI, "PADDLE_PORT": "7000"}, 1, "127.0.0.1:7000 127.0.0.1:7001"),
+    ],
+)
+def test_a_launcher_of_others_makes_a_collective(
+    environ: dict[str, str], rank: int, endpoints: str
+) -> None:
+    peers = tuple(endpoints.split())
+    expected = Role("trainer", rank, len(peers), (), peers, peers[rank])
+    assert Role.read(environ) == Role.read_collective(environ) == expected
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, MPICH, SLURM, KUBERNETES])
+def test_with_servers_it_makes_trainers(environ: dict[str, str]) -> None:
+    role = Role.read({**environ, **SERVERS})
+    assert (role.kind, role.servers, role.is_collective) == ("trainer", ("ps:6174",), False)
+    assert role == Role.read({**environ, **SERVERS, "TRAINING_ROLE": "TRAINER"})
+
+
+def test_the_role_maker_of_paddle_cloud_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("PADDLE_", "TRAINING_"))]:
+        monkeypatch.delenv(name)
+    for name, value in SLURM.items():
+        monkeypatch.setenv(name, value)
+    maker = PaddleCloudRoleMaker(is_collective=True)
+    assert (maker.worker_index(), maker.worker_num(), maker.node_num()) == (3, 5, 3)
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, MPICH, SLURM, KUBERNETES])
+def test_the_variables_of_paddle_cloud_come_first(environ: dict[str, str]) -> None:
+    rank = {
+        "TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "0", "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_TRAINER_ENDPOINTS": "a:1,b:1",
+    }  # fmt: skip
+    assert Role.read({**environ, **rank}) == Role.read(rank)
+    server = {
+        "TRAINING_ROLE": "PSERVER", "PADDLE_CURRENT_ENDPOINT": "ps:6174", **SERVERS,
+        "PADDLE_TRAINERS_NUM": "2",
+    }  # fmt: skip
+    assert Role.read({**environ, **server}) == Role.read(server)
+
+
+def test_hosts_that_a_launcher_does_not_name_are_asked_for() -> None:
+    elsewhere = {**TORCHRUN, "LOCAL_WORLD_SIZE": "1"}
+    with pytest.raises(ConfigError, match="torchrun does not say on which hosts") as found:
+        Role.read(elsewhere)
+    assert "PADDLE_TRAINER_ENDPOINTS" in str(found.value.hint)
+    role = Role.read({**elsewhere, "PADDLE_TRAINER_ENDPOINTS": "a:1,b:1"})
+    assert (role.trainer_id, role.endpoint) == (1, "b:1")
+
+
+def test_tasks_that_slurm_deals_out_in_turn_are_not_put_on_wrong_hosts() -> None:
+    cyclic = {**SLURM, "SLURM_NODEID": "0"}  # task 3 would be on the second node
+    with pytest.raises(ConfigError, match="Slurm does not say on which hosts"):
+        Role.read(cyclic)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"JOB_COMPLETION_INDEX": "4"},  # one of many separate experiments
+        {k: v for k, v in SLURM.items() if "STEP" not in k},  # a batch script, outside srun
+        {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
+        {"RANK": "1", "WORLD_SIZE": "2"},
+    ],
+)
+def test_a_process_that_belongs_to_no_group_trains_by_itself(environ: dict[str, str]) -> None:
+    assert Role.read(environ).kind == "local"
+
+
+def test_the_innermost_launcher_counts() -> None:
+    assert Role.read({**SLURM, **TORCHRUN}).trainers == 2
+    direct = {**SLURM, "PMI_RANK": "3", "PMI_SIZE": "5"}  # srun --mpi=pmi2: Slurm knows the hosts
+    assert Role.read(direct) == Role.read(SLURM)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "names"),
+    [
+        ("n1", "n1"),
+        ("n[1,3-4]", "n1 n3 n4"),
+        ("a-[08-10]-x,b", "a-08-x a-09-x a-10-x b"),
+        ("r[1-2]n[0-1]", "r1n0 r1n1 r2n0 r2n1"),
+    ],
+)
+def test_slurms_lists_of_nodes_are_written_out(nodes: str, names: str) -> None:
+    hosts = names.split()
+    environ = {
+        "SLURM_PROCID": "0", "SLURM_NTASKS": str(len(hosts)), "SLURM_STEP_NODELIST": nodes,
+    }  # fmt: skip
+    ranks = ranks_in(environ)
+    assert ranks is not None
+    assert [endpoint.partition(":")[0] for endpoint in ranks.endpoints] == hosts
+
+
+def test_a_wrong_rank_says_whose_it_is() -> None:
+    with pytest.raises(ConfigError, match="trainer id 7 is out of range") as found:
+        Role.read({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "7"})
+    assert "read from the environment and Open MPI" in str(found.value)
+
+
+def test_every_launcher_is_tested() -> None:
+    every = [ranks_in(e) for e in (TORCHRUN, OPEN_MPI, MPICH, SLURM, KUBERNETES)]
+    assert [ranks.cluster for ranks in every if ranks] == [cluster.name for cluster in CLUSTERS]
