@@ -7,14 +7,25 @@ names, types, defaults and meanings; it does not know who asks.
 import difflib
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from bireme.errors import ConfigError, UnknownName
 from bireme.text_tables import plain_text
 
-__all__ = ["Flag", "Setting", "describe", "get", "get_flags", "markdown", "set_flags", "settings"]
+__all__ = [
+    "Flag",
+    "Setting",
+    "describe",
+    "get",
+    "get_flags",
+    "markdown",
+    "restored",
+    "set_flags",
+    "settings",
+]
 
 PREFIX = "FLAGS_"
 Value = bool | int | float | str
@@ -246,6 +257,16 @@ def set_flags(flags: Mapping[str, Any]) -> None:
         flag = _BY_NAME[_known(name)]
         changed[flag.name] = Setting(flag, _convert(flag, value, name), "set_flags")
     _settings.update(changed)
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """At the end of the context every setting is what it was before, its source included."""
+    before = dict(settings())
+    try:
+        yield
+    finally:
+        _settings.update(before)
 
 
 def describe() -> str:

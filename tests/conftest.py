@@ -32,13 +32,16 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture(autouse=True)
 def _fresh_fluid() -> Iterator[None]:
-    """Every test starts with empty default programs, fresh names and an empty scope."""
-    from bireme import ir
+    """Every test starts with empty default programs, fresh names, an empty scope and the flags of
+    the process.
+    """
+    from bireme import flags, ir
     from bireme.runtime.scope import Scope, scope_guard
 
     with (
         ir.program_guard(ir.Program(), ir.Program()),
         ir.unique_name.guard(),
         scope_guard(Scope()),
+        flags.restored(),
     ):
         yield

@@ -1,7 +1,5 @@
 """Collective layers, run by ranks that are threads."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -17,10 +15,8 @@ RANKS = 2
 
 
 @pytest.fixture(autouse=True)
-def _local() -> Iterator[None]:
+def _local() -> None:
     flags.set_flags({"FLAGS_collective_engine": "local"})
-    yield
-    flags.set_flags({"FLAGS_collective_engine": "auto"})
 
 
 def startup(rank: int, rings: int = 2) -> Program:

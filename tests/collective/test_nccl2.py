@@ -1,6 +1,6 @@
 """nccl2 programs on CPU engines: all trainers together equal one on the union of their batches."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -78,19 +78,6 @@ def assert_near(run: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> No
 
 
 @pytest.fixture
-def set_flag() -> Iterator[Callable[[str, object], None]]:
-    before: dict[str, object] = {}
-
-    def change(name: str, value: object) -> None:
-        before.setdefault(name, flags.get(name))
-        flags.set_flags({f"FLAGS_{name}": value})
-
-    yield change
-    for name, value in before.items():
-        flags.set_flags({f"FLAGS_{name}": value})
-
-
-@pytest.fixture
 def endpoints(free_port: Callable[[], int]) -> Callable[[int], list[str]]:
     def choose(count: int) -> list[str]:
         ports: set[int] = set()
@@ -103,8 +90,8 @@ def endpoints(free_port: Callable[[], int]) -> Callable[[int], list[str]]:
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("grpc", marks=pytest.mark.wire)])
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_trainers_equal_one_on_the_union_of_batches(set_flag, endpoints, ranks, engine):
-    set_flag("collective_engine", engine)
+def test_trainers_equal_one_on_the_union_of_batches(endpoints, ranks, engine):
+    flags.set_flags({"collective_engine": engine})
     alone = train(*build())
     where = endpoints(ranks)
     runs = together([build(ranks, rank, where) for rank in range(ranks)])
@@ -115,9 +102,9 @@ def test_trainers_equal_one_on_the_union_of_batches(set_flag, endpoints, ranks, 
 
 
 @pytest.fixture
-def four(set_flag, endpoints):
+def four(endpoints):
     """The parameters that four trainers end with, under a setting."""
-    set_flag("collective_engine", "local")
+    flags.set_flags({"collective_engine": "local"})
 
     def run(**config: int) -> dict[str, np.ndarray]:
         where = endpoints(4)
@@ -132,10 +119,10 @@ def test_three_communicators_change_nothing(four):
     assert_equal_runs([four(), four(nccl_comm_num=3)])
 
 
-def test_buckets_of_any_size_change_nothing(four, set_flag):
+def test_buckets_of_any_size_change_nothing(four):
     plain = four()
-    set_flag("fuse_parameter_memory_size", 16.0)
-    set_flag("fuse_parameter_groups_size", 50)
+    flags.set_flags({"fuse_parameter_memory_size": 16.0})
+    flags.set_flags({"fuse_parameter_groups_size": 50})
     assert_equal_runs([plain, four()])
 
 
@@ -145,16 +132,16 @@ def test_the_hierarchy_gives_the_same_up_to_rounding(four):
     assert_near(four(nccl_comm_num=2, **config), four())
 
 
-def test_rank_0_gives_everybody_its_parameters(set_flag, endpoints):
-    set_flag("collective_engine", "local")
+def test_rank_0_gives_everybody_its_parameters(endpoints):
+    flags.set_flags({"collective_engine": "local"})
     where = endpoints(2)
     same = together([build(2, rank, where) for rank in range(2)])
     differing = together([build(2, rank, where, seed=5 + rank) for rank in range(2)])
     assert_equal_runs([*same, *differing])
 
 
-def test_groups_that_do_not_divide_the_trainers_are_refused(set_flag, endpoints):
-    set_flag("collective_engine", "local")
+def test_groups_that_do_not_divide_the_trainers_are_refused(endpoints):
+    flags.set_flags({"collective_engine": "local"})
     _, startup = build(4, 0, endpoints(4))
     op = startup.global_block().ops[-1]
     attrs = {"use_hierarchical_allreduce": True, "hierarchical_allreduce_inter_nranks": 3}
@@ -189,13 +176,13 @@ def embedding(rank: int, where: Sequence[str], *, sparse: bool) -> tuple[Program
     return main, startup
 
 
-def test_sparse_gradients_are_gathered(set_flag, endpoints, monkeypatch):
+def test_sparse_gradients_are_gathered(endpoints, monkeypatch):
     def ids_and_values(step: int) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng(step)
         return rng.integers(0, 20, (ROWS, 1)), rng.standard_normal((ROWS, 1)).astype(np.float32)
 
     monkeypatch.setitem(globals(), "batches", ids_and_values)
-    set_flag("collective_engine", "local")
+    flags.set_flags({"collective_engine": "local"})
     where = endpoints(3)
     dense = together([embedding(rank, where, sparse=False) for rank in range(3)])
     sparse = together([embedding(rank, where, sparse=True) for rank in range(3)])
@@ -204,8 +191,8 @@ def test_sparse_gradients_are_gathered(set_flag, endpoints, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ["grad_allreduce", "local_sgd"])
-def test_programs_with_collective_operators_run(set_flag, endpoints, mode):
-    set_flag("collective_engine", "local")
+def test_programs_with_collective_operators_run(endpoints, mode):
+    flags.set_flags({"collective_engine": "local"})
     where = endpoints(2)
     built = []
     for rank in range(2):

@@ -1,7 +1,5 @@
 """The same over real sockets, through a proxy that cuts connections in the middle of frames."""
 
-import asyncio
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +21,7 @@ from bireme.runtime.scope import Scope
 from bireme.trainer.trainer import Trainer
 from tests.support.cluster import side_by_side
 from tests.support.proxy import Proxy
+from tests.support.server_thread import ServerThread
 
 from .counting import MODES, STEPS, TRAINERS, Pushes, started, training
 
@@ -41,7 +40,7 @@ def _sockets_only() -> Iterator[None]:
     flags.set_flags({"rpc_shared_memory": before})
 
 
-class Live:
+class Live(ServerThread):
     """One real server, in a thread."""
 
     def __init__(
@@ -52,24 +51,12 @@ class Live:
         self.name = settings.endpoint
         updates = Updates(program, settings, scope, prepare)
         self.service = Server(Core(settings, LIMITS), updates, tick=0.05)
-        self.endpoint = ""
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-        self._thread.start()
-        assert self._started.wait(10)
+        self.begin()
 
     async def _serve(self) -> None:
         async with listening("127.0.0.1:0", native_methods(self.service), 0.5) as port:
-            self.endpoint = f"127.0.0.1:{port}"
-            self._loop = asyncio.get_running_loop()
-            self._started.set()
+            self._serving(port)
             await self.service.run()
-
-    def close(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self.service.stop, "the test is over")
-        self._thread.join(20)
-        self.service.close()
 
 
 @contextmanager

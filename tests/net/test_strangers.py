@@ -32,6 +32,7 @@ from bireme.pserver.server import Server
 from bireme.pserver.server_spec import read_settings
 from bireme.pserver.updates import Updates
 from tests.support.cluster import descending, tiny_server
+from tests.support.server_thread import ServerThread
 
 pytestmark = pytest.mark.wire
 OURS, THEIRS = "0123456789abcdef" * 2, "fedcba9876543210" * 2
@@ -50,7 +51,7 @@ class Recorder(membership.Register):
         return super().handle(request, now)
 
 
-class Live:
+class Live(ServerThread):
     """A server of one trainer with every way in, and a rank register, and an admin port."""
 
     def __init__(self) -> None:
@@ -61,10 +62,7 @@ class Live:
         self.core = Core(settings, Limits(silence=60, farewell=0.01))
         self.service = Server(self.core, self.updates, tick=0.02)
         self.fluid = FluidService(self.service, self.updates, 1)
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-        self._thread.start()
-        assert self._started.wait(10)
+        self.begin()
         heard = Recorder(size=2, terms="t", silence=60, token="secret")
         self.said = heard.said
         self.register = OwnRegister("127.0.0.1:0", heard, SECONDS)
@@ -76,17 +74,12 @@ class Live:
             accepting(service, "127.0.0.1:0", service.incarnation) as service.carriers,
             listening("127.0.0.1:0", handlers, SECONDS) as port,
         ):
-            self.endpoint = f"127.0.0.1:{port}"
-            self._loop = asyncio.get_running_loop()
-            self._started.set()
+            self._serving(port)
             await service.run()
 
     def close(self) -> None:
         self.register.close()
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self.service.stop, "the test is over")
-        self._thread.join(20)
-        self.service.close()
+        super().close()
 
 
 @pytest.fixture

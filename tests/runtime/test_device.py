@@ -1,6 +1,6 @@
 """Executors on a device: the stand-in for CuPy here, the real one where there is one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -41,19 +41,6 @@ def device(request: pytest.FixtureRequest) -> Iterator[Any]:
 def stand_in() -> Iterator[Any]:
     with installed() as xp:
         yield xp
-
-
-@pytest.fixture
-def set_flag() -> Iterator[Callable[[str, object], None]]:
-    before: dict[str, object] = {}
-
-    def change(name: str, value: object) -> None:
-        before.setdefault(name, flags.get(name))
-        flags.set_flags({f"FLAGS_{name}": value})
-
-    yield change
-    for name, value in before.items():
-        flags.set_flags({f"FLAGS_{name}": value})
 
 
 # -- models --------------------------------------------------------------------------------------
@@ -214,23 +201,21 @@ def test_programs_run_inside_their_device(stand_in: Any, monkeypatch: pytest.Mon
     ],
 )
 def test_the_pool_is_held_to_the_flags(
-    stand_in: Any, set_flag: Any, given: dict[str, float], limit: dict[str, float]
+    stand_in: Any, given: dict[str, float], limit: dict[str, float]
 ) -> None:
     for name, value in given.items():
-        set_flag(name, value)
+        flags.set_flags({name: value})
     fluid.Executor(fluid.CUDAPlace(0)).close()
     assert stand_in.get_default_memory_pool().limit == limit
 
 
-def test_a_share_of_nothing_means_no_pool(
-    stand_in: Any, set_flag: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_share_of_nothing_means_no_pool(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[Any] = []
     monkeypatch.setattr(stand_in.cuda, "set_allocator", chosen.append)
-    set_flag("fraction_of_gpu_memory_to_use", 0.0)
+    flags.set_flags({"fraction_of_gpu_memory_to_use": 0.0})
     fluid.Executor(fluid.CUDAPlace(0)).close()
     assert chosen == [None]
-    set_flag("fraction_of_gpu_memory_to_use", 1.5)
+    flags.set_flags({"fraction_of_gpu_memory_to_use": 1.5})
     with pytest.raises(ConfigError, match="a share from 0 to 1"):
         fluid.Executor(fluid.CUDAPlace(0))
 
@@ -254,12 +239,12 @@ def test_without_a_device_the_error_names_the_way_out() -> None:
         fluid.CUDAPlace(-1)
 
 
-def test_flags_choose_the_place(stand_in: Any, set_flag: Any) -> None:
-    set_flag("place", "gpu")
-    set_flag("selected_gpus", "0")
+def test_flags_choose_the_place(stand_in: Any) -> None:
+    flags.set_flags({"place": "gpu"})
+    flags.set_flags({"selected_gpus": "0"})
     with fluid.Executor() as executor:
         assert executor.place == fluid.CUDAPlace(0)
     assert fluid.cuda_places() == [fluid.CUDAPlace(0)]
-    set_flag("selected_gpus", "3")
+    flags.set_flags({"selected_gpus": "3"})
     with pytest.raises(UnsupportedError, match=r"CUDAPlace\(3\) does not exist"):
         fluid.Executor()

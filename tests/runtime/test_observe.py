@@ -15,8 +15,6 @@ from .programs import PLACE, Builder
 @pytest.fixture
 def checking():
     flags.set_flags({"check_nan_inf": True})
-    yield
-    flags.set_flags({"check_nan_inf": False})
 
 
 def logs():

@@ -2,8 +2,6 @@
 left out.
 """
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,12 +25,13 @@ from bireme.pserver.updates import Updates
 from bireme.trainer.fluid_server import FluidServer
 from bireme.trainer.trainer import Trainer
 from tests.support.cluster import descending, side_by_side, tiny_server
+from tests.support.server_thread import ServerThread
 
 pytestmark = pytest.mark.wire
 ASYNC = 2
 
 
-class Old:
+class Old(ServerThread):
     """A server that speaks Fluid's wire only; calls named in `refuse` fail so many times."""
 
     def __init__(self, trainers: int = 1, mode: int = 0, params: tuple[str, ...] = ("w",)) -> None:
@@ -45,17 +44,12 @@ class Old:
         self.calls: list[str] = []
         self.refuse: dict[str, int] = {}
         self.most = self.now = 0  # calls under way
-        self.started = threading.Event()
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-        self.thread.start()
-        assert self.started.wait(10)
+        self.begin()
 
     async def _serve(self) -> None:
         handlers = {path: self._handler(path, m) for path, m in self.fluid.methods().items()}
         async with listening("127.0.0.1:0", handlers, 5.0) as port:
-            self.endpoint = f"127.0.0.1:{port}"
-            self.loop = asyncio.get_running_loop()
-            self.started.set()
+            self._serving(port)
             self.failure = await self.service.run()
 
     def _handler(self, path: str, method: Any) -> Any:
@@ -75,12 +69,6 @@ class Old:
             return answer
 
         return grpc.unary_unary_rpc_method_handler(carry)
-
-    def close(self) -> None:
-        if self.thread.is_alive():
-            self.loop.call_soon_threadsafe(self.service.stop, "the test is over")
-        self.thread.join(20)
-        self.service.close()
 
 
 @pytest.fixture
@@ -120,7 +108,7 @@ def test_rounds_of_two_trainers_and_an_orderly_end(old: Callable[..., Old]) -> N
     tasks = {f"t{i}": lambda i=i: trained(server, i, f"w@GRAD.trainer_{i}") for i in range(2)}
     found = side_by_side(tasks)
     assert found["t0"] == found["t1"] == [-6.0] * 4  # four rounds of the mean of 1 and 2
-    server.thread.join(10)
+    server.wait()
     assert server.failure is None
 
 

@@ -29,11 +29,12 @@ from bireme.pserver.server_spec import read_settings
 from bireme.pserver.updates import Updates
 from bireme.trainer.trainer import Trainer
 from tests.support.cluster import descending, side_by_side, tiny_server
+from tests.support.server_thread import ServerThread
 
 pytestmark = pytest.mark.wire
 
 
-class Live:
+class Live(ServerThread):
     """One real server in a thread."""
 
     def __init__(self, trainers: int, size: int) -> None:
@@ -42,10 +43,7 @@ class Live:
         settings = read_settings(op, program)
         updates = Updates(program, settings, scope, descending(program, scope))
         self.service = Server(Core(settings, Limits(silence=5)), updates)
-        self.started = threading.Event()
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-        self.thread.start()
-        assert self.started.wait(10)
+        self.begin()
 
     async def _serve(self) -> None:
         async with (
@@ -54,16 +52,8 @@ class Live:
             ) as self.service.carriers,
             listening("127.0.0.1:0", native_methods(self.service), 5.0) as port,
         ):
-            self.endpoint = f"127.0.0.1:{port}"
-            self.loop = asyncio.get_running_loop()
-            self.started.set()
+            self._serving(port)
             await self.service.run()
-
-    def close(self) -> None:
-        if self.thread.is_alive():
-            self.loop.call_soon_threadsafe(self.service.stop, "the test is over")
-        self.thread.join(20)
-        self.service.close()
 
 
 @pytest.fixture
@@ -159,7 +149,7 @@ def test_many_waiting_trainers_starve_no_call(live: Any) -> None:
         assert type(decode([wire.call(beat, 5.0)]).message).__name__ == "Accepted"
         took.append(time.perf_counter() - began)
     assert sorted(took)[25] < 0.25
-    server.loop.call_soon_threadsafe(server.service.stop, "enough")
+    server.stop("enough")
     for thread in waiting:
         thread.join(20)
     assert len(ends) == 47

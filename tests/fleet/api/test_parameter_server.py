@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,6 @@ FACTORIES = {
     "async": StrategyFactory.create_async_strategy,
     "geo": lambda: StrategyFactory.create_geo_strategy(4),
 }
-
-
-@pytest.fixture(autouse=True)
-def _flags() -> Iterator[None]:
-    """Strategies set flags of the process; put them back."""
-    names = [f"rpc_{n}_thread_num" for n in ("send", "get", "prefetch")]
-    before = fluid.get_flags(names)
-    yield
-    fluid.set_flags(before)
 
 
 def fresh() -> Any:

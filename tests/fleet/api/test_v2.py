@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,6 @@ FLAGS = ["FLAGS_fuse_parameter_memory_size", "FLAGS_fuse_parameter_groups_size",
          "FLAGS_cudnn_exhaustive_search", "FLAGS_cudnn_batchnorm_spatial_persistent",
          "FLAGS_rpc_send_thread_num", "FLAGS_rpc_get_thread_num",
          "FLAGS_rpc_prefetch_thread_num"]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _flags() -> Iterator[None]:
-    """Strategies set flags of the process; put them back."""
-    before = fluid.get_flags(FLAGS)
-    yield
-    fluid.set_flags(before)
 
 
 def minimized(
