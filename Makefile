@@ -1,5 +1,6 @@
 # make run | test | slow | check | format | bench | docs | protos | gpu | numba | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
+# Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
 # `make test PYTHON=python3.13` chooses the interpreter; each one so chosen has its own environment.
 
 PYTHON :=
@@ -14,6 +15,7 @@ FIND_PYTHON = for p in $(CHOICES); do \
 
 RUN_ARGS ?=
 TEST_ARGS ?=
+TEST_JOBS ?= auto
 GPU_ARGS ?=
 
 .PHONY: run test slow check format types bench docs protos gpu numba clean
@@ -23,7 +25,7 @@ run: $(STAMP)
 		examples/digits.py --save build/run $(RUN_ARGS)
 
 test: $(STAMP)
-	$(VENV)/bin/pytest $(TEST_ARGS)
+	$(VENV)/bin/pytest -n $(TEST_JOBS) --dist worksteal $(TEST_ARGS)
 
 slow: $(STAMP)
 	$(VENV)/bin/pytest -m slow $(TEST_ARGS)

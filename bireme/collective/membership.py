@@ -118,7 +118,9 @@ class Register:
             case Report():
                 self._ranks.blame(Loss(request.culprit, request.reason))
             case Leave():
-                self._ranks.leave(request.rank)
+                failure = self._ranks.failure
+                if failure is None or failure.rank != request.rank:  # else they know it is gone
+                    self._ranks.leave(request.rank)
             case Post():
                 self._values[request.key] = request.value
 

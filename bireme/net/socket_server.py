@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
 
 from bireme import flags
-from bireme.errors import BiremeError, ConfigError, ProtocolError
+from bireme.errors import ConfigError, ProtocolError
 
 from . import messages as m
 from . import sockets
@@ -217,7 +217,7 @@ class _Channel:
     async def _answer(self, waiting: Awaitable[Sequence[Buffer]]) -> None:
         try:
             self._send(await waiting)
-        except BiremeError as error:
+        except Exception as error:  # a fault of ours must not end in a silent connection
             self._refuse(error)
         self.task = None
         if self in self._listener.open:

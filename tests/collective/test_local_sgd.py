@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme import flags
 from bireme.errors import ProgramError
 from bireme.ir import Program, verify
 from bireme.transpiler.collective import AdaptiveLocalSGD, LocalSGD
 
-from .test_nccl2 import assert_equal_runs, batches, build, endpoints, set_flag
+from .test_nccl2 import assert_equal_runs, batches, build, endpoints
 
-__all__ = ["endpoints", "set_flag"]  # fixtures
+__all__ = ["endpoints"]  # fixtures
 
 STEPS, RANKS = 9, 2
 Values = dict[str, np.ndarray]
@@ -105,8 +106,8 @@ def assert_alike(found: list[list[Values]], wanted: list[list[Values]]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _in_process(set_flag):
-    set_flag("collective_engine", "local")
+def _in_process():
+    flags.set_flags({"collective_engine": "local"})
 
 
 @pytest.mark.parametrize(("steps", "begin"), [(1, 1), (2, 1), (3, 4), (4, 2)])

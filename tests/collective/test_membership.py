@@ -94,6 +94,15 @@ def test_rank_0_may_close_once_the_others_know_who_was_lost():
     assert register.may_close()
 
 
+def test_rank_0_need_not_wait_for_ranks_that_know_of_its_own_failure():
+    register = full()
+    register.handle(m.Report(0, culprit=0, reason="wrong shapes"), now=1.0)
+    for rank in (1, 2):
+        register.handle(m.Beat(rank), now=1.1)  # they are told, and never ask again
+    register.handle(m.Leave(0), now=1.2)
+    assert register.may_close()
+
+
 def test_values_wait_for_whoever_asks():
     register = full()
     assert register.handle(m.Fetch(1, "id"), now=1.0).value is None

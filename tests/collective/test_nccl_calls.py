@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme import flags
 from bireme.arrays.places import CUDAPlace
 from bireme.collective import Group, World, nccl, watchdog
 from bireme.collective.nccl import NcclGroup, nccl_group
@@ -27,10 +28,10 @@ from ..support.stand_in import installed
 from ..support.stand_in_cuda import Stream, cuda
 from ..support.stand_in_nccl import DTYPES, library
 from .contract import on_every_rank
-from .test_nccl2 import assert_equal_runs, build, endpoints, set_flag, together, train
+from .test_nccl2 import assert_equal_runs, build, endpoints, together, train
 from .test_wire import OverWorlds, worlds
 
-__all__ = ["endpoints", "set_flag"]  # fixtures
+__all__ = ["endpoints"]  # fixtures
 
 pytestmark = pytest.mark.wire
 NAMES = "empty add multiply maximum minimum asarray bitwise_and bitwise_or bitwise_xor".split()
@@ -89,8 +90,8 @@ def test_what_the_device_tests_do_can_be_done(device, free_port, size):
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_the_streams_wait_for_each_other(device, free_port, set_flag, at_once):
-    set_flag("sync_nccl_allreduce", at_once)
+def test_the_streams_wait_for_each_other(device, free_port, at_once):
+    flags.set_flags({"sync_nccl_allreduce": at_once})
     caller = Stream(non_blocking=True)
     with groups_of(1, free_port) as (group,), caller:
         x = device.ones(4, "float32")
@@ -104,8 +105,8 @@ def test_the_streams_wait_for_each_other(device, free_port, set_flag, at_once):
         assert caller.log[-1] == ("wait", finished)
 
 
-def test_a_hierarchy_keeps_its_order_without_waiting(device, free_port, set_flag):
-    set_flag("sync_nccl_allreduce", False)
+def test_a_hierarchy_keeps_its_order_without_waiting(device, free_port):
+    flags.set_flags({"sync_nccl_allreduce": False})
 
     def work(group: NcclGroup) -> Any:
         hierarchy = Hierarchy(group, 2)
@@ -121,8 +122,8 @@ def test_a_hierarchy_keeps_its_order_without_waiting(device, free_port, set_flag
             np.testing.assert_array_equal(found, np.full(5, 10, np.float32))
 
 
-def test_arrays_with_gaps_are_written_back_after_the_wait(device, free_port, set_flag):
-    set_flag("sync_nccl_allreduce", False)
+def test_arrays_with_gaps_are_written_back_after_the_wait(device, free_port):
+    flags.set_flags({"sync_nccl_allreduce": False})
     caller = Stream(non_blocking=True)
     with groups_of(1, free_port) as (group,), caller:
         x = device.arange(6, dtype="float32").reshape(2, 3)
@@ -131,16 +132,16 @@ def test_arrays_with_gaps_are_written_back_after_the_wait(device, free_port, set
 
 
 @pytest.mark.parametrize("rings", [1, 2])
-def test_programs_train_on_devices_as_on_the_host(device, set_flag, endpoints, monkeypatch, rings):
+def test_programs_train_on_devices_as_on_the_host(device, endpoints, monkeypatch, rings):
     where = endpoints(2)
     config = {"nccl_comm_num": rings}
-    set_flag("sync_nccl_allreduce", False)
+    flags.set_flags({"sync_nccl_allreduce": False})
     there = fluid.CUDAPlace(0)
     with monkeypatch.context() as patch:
         patch.setattr(fluid, "CPUPlace", lambda: there)
         runs = together([build(2, rank, where, **config) for rank in range(2)])
     assert_equal_runs(runs)
-    set_flag("collective_engine", "local")
+    flags.set_flags({"collective_engine": "local"})
     here = together([build(2, rank, where, **config) for rank in range(2)])
     for name, value in here[0].items():
         np.testing.assert_allclose(runs[0][name], value, rtol=1e-5, atol=1e-6)
@@ -149,10 +150,10 @@ def test_programs_train_on_devices_as_on_the_host(device, set_flag, endpoints, m
         np.testing.assert_allclose(runs[0][name], value, rtol=1e-5, atol=1e-6)
 
 
-def test_host_arrays_and_other_engines_are_refused(device, free_port, set_flag, endpoints):
+def test_host_arrays_and_other_engines_are_refused(device, free_port, endpoints):
     with groups_of(1, free_port) as (group,), pytest.raises(Exception, match=r"cupy\.asarray"):
         group.all_reduce(np.ones(3, np.float32))
-    set_flag("collective_engine", "grpc")
+    flags.set_flags({"collective_engine": "grpc"})
     main, startup = build(2, 0, endpoints(2))
     with fluid.Executor(CUDAPlace(0)) as executor:
         with pytest.raises(UnsupportedError, match="nccl"):

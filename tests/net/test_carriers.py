@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from bireme.errors import BiremeError, DeadlineExceeded
+from bireme.errors import DeadlineExceeded
 from bireme.net import messages as m
 from bireme.net import socket_server, sockets
 from bireme.net.carriers import Carrier, Exchange, Unreachable
@@ -116,8 +116,8 @@ def test_a_name_that_is_not_utf8_is_refused(carrier: Carrier) -> None:
 
 def test_a_fault_of_the_server_is_an_answer_and_no_silence(carrier: Carrier) -> None:
     try:
-        answer = asked(carrier, frame(pull("broken")), timeout=5.0).message
-    except BiremeError:
+        answer = asked(carrier, frame(pull("broken")), timeout=20.0).message
+    except Unreachable:  # gRPC ends such a call with a status
         return
     assert isinstance(answer, m.Refused)
 
