@@ -50,19 +50,20 @@ class Saver:
         self._kept.pop(ticket, None)
 
     def save(self, ticket: int, work: Work) -> None:
-        """Copy now, in the worker's turn; write afterwards."""
-        said = self._kept.pop(ticket)
+        """Copy in the worker's turn; write afterwards. Neither needs the event loop, which may
+        end before.
+        """
+        work(self._copy, self._kept.pop(ticket))
+
+    def _copy(self, said: m.Save) -> None:
+        try:
+            pieces = self._what.capture()
+        except Exception as error:
+            _complain(said, error)
+            return
         if self._disk is None:
             self._disk = ThreadPoolExecutor(1, "checkpoints")
-        disk = self._disk
-
-        def copied(done: "Future[list[Piece]]") -> None:
-            if done.exception() is None:
-                disk.submit(self._write, said, done.result())
-            else:
-                _complain(said, done.exception())
-
-        work(self._what.capture).add_done_callback(copied)
+        self._disk.submit(self._write, said, pieces)
 
     def _write(self, said: m.Save, pieces: list[Piece]) -> None:
         began = time.perf_counter()
@@ -80,6 +81,6 @@ class Saver:
             self._disk.shutdown(wait=True)
 
 
-def _complain(said: m.Save, error: BaseException | None) -> None:
+def _complain(said: m.Save, error: BaseException) -> None:
     text = tally.not_saved(f"the checkpoint of step {said.step}", error)
     print(text, file=sys.stderr, flush=True)
