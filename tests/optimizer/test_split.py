@@ -1,4 +1,5 @@
-"""A split program computes what the whole one computes: every optimizer, dense and sparse."""
+"""A split program computes what the whole one computes: every optimizer, dense and sparse,
+every schedule and decay."""
 
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.support.job import Build, Job, Trainer
 
 from .models import Array, built, dense_feed, joined, sparse_feed, wide, words
 from .rules import NOT_ROWS, RULES, TOLERANCE
+from .variants import VARIANTS
 
 STEPS = 3
 IDS: dict[str, tuple[list[int], list[int]]] = {  # of each trainer
@@ -30,7 +32,8 @@ def trained_alone(build: Build, feeds: list[dict[str, Any]]) -> dict[str, Array]
         executor.run(startup, scope=scope)
         for feed in feeds:
             executor.run(main, feed, scope=scope)
-        return {p.name: np.array(scope.find_var(p.name).get()) for p in main.all_parameters()}
+        trained = [p.name for p in main.all_parameters() if p.trainable]
+        return {name: np.array(scope.find_var(name).get()) for name in trained}
 
 
 def trained_split(build: Build, feeds: list[list[dict[str, Any]]]) -> dict[str, Array]:
@@ -60,9 +63,11 @@ def assert_close(found: dict[str, Array], wanted: dict[str, Array]) -> None:
         np.testing.assert_allclose(found[name], value, rtol=0, atol=limit, err_msg=name)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_dense_model_trains_as_one_process_does(name: str) -> None:
-    build = built(wide, lambda loss: RULES[name]().minimize(loss))
+DENSE = {name: built(wide, lambda x, make=make: make().minimize(x)) for name, make in RULES.items()}
+
+
+@pytest.mark.parametrize("build", [*DENSE.values(), *VARIANTS.values()], ids=[*DENSE, *VARIANTS])
+def test_a_dense_model_trains_as_one_process_does(build: Build) -> None:
     halves = [[dense_feed(step, i) for step in range(STEPS)] for i in (0, 1)]
     whole = [joined(list(pair)) for pair in zip(*halves, strict=True)]
     assert_close(trained_split(build, halves), trained_alone(build, whole))

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 import bireme as fluid
-from bireme.regularizer import L1Decay, L2Decay
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from tests.optimizer import models
 from tests.optimizer.rules import RULES
-from tests.support import oracle
+from tests.optimizer.variants import VARIANTS
 from tests.support.job import Build
 
 STEPS = 5
@@ -31,27 +30,14 @@ def _rows(step: int, trainer: int) -> dict[str, Any]:
     return models.sparse_feed(IDS[trainer], step, trainer)
 
 
-def _scheduled(schedule: Callable[[Any], Any]) -> Callable[[Any], object]:
-    return lambda loss: fluid.optimizer.Adam(schedule(fluid), epsilon=1e-6).minimize(loss)
-
-
-def _updated(name: str) -> Callable[[Any], object]:
-    return lambda loss: RULES[name]().minimize(loss)
+def _updated(model: Callable[[], Any], name: str) -> Build:
+    return models.built(model, lambda loss: RULES[name]().minimize(loss))
 
 
 def _cases() -> dict[str, tuple[Build, Feed]]:
-    wide, o = models.wide, fluid.optimizer
-    found = {f"opt_{name}": models.built(wide, _updated(name)) for name in RULES}
-    for name, schedule in oracle.tool("zoo").SCHEDS.items():
-        found[f"lr_{name}"] = models.built(wide, _scheduled(schedule))
-    found["l1"] = models.built(wide, lambda x: o.SGD(0.1, regularization=L1Decay(0.01)).minimize(x))
-    found["l2"] = models.built(
-        wide, lambda x: o.Momentum(0.05, 0.9, regularization=L2Decay(0.01)).minimize(x)
-    )
-    found["frozen"] = models.built(models.frozen, _updated("sgd"))
-    found["shared"] = models.built(models.shared, _updated("adam"))
+    found = {f"opt_{name}": _updated(models.wide, name) for name in RULES} | VARIANTS
     dense: dict[str, tuple[Build, Feed]] = {n: (b, models.dense_feed) for n, b in found.items()}
-    sparse = {name: models.built(models.words, _updated(name)) for name in ("sgd", "adagrad")}
+    sparse = {name: _updated(models.words, name) for name in ("sgd", "adagrad")}
     return dense | {f"sparse_{name}": (build, _rows) for name, build in sparse.items()}
 
 
