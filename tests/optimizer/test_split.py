@@ -63,7 +63,11 @@ def assert_close(found: dict[str, Array], wanted: dict[str, Array]) -> None:
         np.testing.assert_allclose(found[name], value, rtol=0, atol=limit, err_msg=name)
 
 
-DENSE = {name: built(wide, lambda x, make=make: make().minimize(x)) for name, make in RULES.items()}
+def _updated(name: str) -> Build:
+    return built(wide, lambda loss: RULES[name]().minimize(loss))
+
+
+DENSE = {name: _updated(name) for name in RULES}
 
 
 @pytest.mark.parametrize("build", [*DENSE.values(), *VARIANTS.values()], ids=[*DENSE, *VARIANTS])
