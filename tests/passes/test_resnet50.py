@@ -9,6 +9,7 @@ import bireme as fluid
 from bireme import flags
 from bireme.ir import Program
 from bireme.passes.data_parallel import data_parallel, plan_exchange
+from bireme.passes.notes import Notes
 
 layers = fluid.layers
 MEGABYTE = 1 << 20
@@ -112,4 +113,4 @@ def test_every_gradient_alone_is_161(program):
     class Alone:
         fuse_all_reduce_ops = False
 
-    assert all_reduces(data_parallel(program, Alone())) == 161
+    assert all_reduces(data_parallel(program, Notes(Alone()))) == 161

@@ -6,11 +6,11 @@ import pytest
 from bireme.arrays.values import create_lod_tensor
 from bireme.autodiff.backward import append_backward
 from bireme.errors import FeedError, InvalidArgument, UnknownName, UnsupportedError
+from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 from bireme.runtime.compiled_program import CompiledProgram
 from bireme.runtime.executor import Executor
 from bireme.runtime.parallel_executor import ParallelExecutor
 from bireme.runtime.scope import Scope, scope_guard
-from bireme.runtime.strategies import BuildStrategy, ExecutionStrategy
 
 from .programs import PLACE, Builder, put, value
 
