@@ -78,6 +78,12 @@ class _Strategy:
             warnings.warn(f"ignored: {fault}", stacklevel=3)
         self._ignored[name] = str(fault)
 
+    def adopt(self, other: "_Strategy") -> None:
+        """Take over the fields that were assigned in another strategy, and what it ignored."""
+        for name in sorted(other._given):
+            setattr(self, name, getattr(other, name))
+        self._ignored.update(other._ignored)
+
     def given(self, name: str) -> bool:
         """Whether the field was assigned, if only its default."""
         return name in self._given
