@@ -41,9 +41,9 @@ def data_parallel(program: Program, notes: Notes | None = None) -> Program:
     Reads the marks that `DistributeTranspiler` leaves in mode nccl2 (`_trainers_endpoints`,
     `_nccl_comm_num`). `notes` brings a BuildStrategy; None stands for its defaults. Before the
     first step rank 0's variables become everybody's. The gradient of the loss starts at 1/N. Each
-    bucket of gradients is summed over the ranks as soon as its last one exists, beside the operators
-    that follow, and is waited for before anything reads it. A program without gradients, or of one
-    trainer, comes back as it is.
+    bucket of gradients is summed over the ranks as soon as its last one exists, beside the
+    operators that follow, and is waited for before anything reads it. A program without gradients,
+    or of one trainer, comes back as it is.
     """
     if len(program._trainers_endpoints) <= 1 or not _pairs(program.global_block()):
         return program
