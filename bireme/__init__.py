@@ -19,7 +19,7 @@ _NAMES: dict[str, str] = {
         "bireme.runtime.executor": "Executor",
         "bireme.runtime.compiled_program": "CompiledProgram",
         "bireme.runtime.parallel_executor": "ParallelExecutor",
-        "bireme.runtime.strategies": "BuildStrategy ExecutionStrategy",
+        "bireme.passes.strategies": "BuildStrategy ExecutionStrategy",
         "bireme.arrays.places": "CPUPlace CUDAPlace CUDAPinnedPlace cpu_places cuda_places "
         "cuda_pinned_places is_compiled_with_cuda",
         "bireme.runtime.scope": "Scope global_scope scope_guard",

@@ -7,7 +7,7 @@ from typing import Any
 from bireme.arrays.namespaces import Array
 from bireme.arrays.values import SelectedRows
 
-from .optimize import norm
+from .optimize import decayed, norm
 from .shapes import each_as
 from .table import op, selected_rows
 from .tiles import copied, targets, tiles, walk
@@ -39,6 +39,7 @@ def adam(
     beta2: float,
     epsilon: float,
     out: Any = None,
+    bireme_decay: float | None = None,
 ) -> tuple[Array, ...]:
     """m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  p <- p - r' m / (sqrt(v) + e).
 
@@ -52,6 +53,7 @@ def adam(
     arrays = (Param, Grad.reshape(Param.shape), Moment1, Moment2, new, first, second)
 
     def rule(p: Array, g: Array, m: Array, v: Array, q: Array, n: Array, w: Array) -> None:
+        g = decayed(g, p, bireme_decay)
         _moments(xp, g, m, v, n, w, beta1, beta2)
         xp.subtract(p, _adam_step(xp, n, w, rate, epsilon), out=q)
 

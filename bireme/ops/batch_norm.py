@@ -7,6 +7,7 @@ would cost digits.
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from .table import ROWS, GradOp, Infer, OpSpec, op
 _STEADY = 4.0  # mean squared over variance; beyond it more than two bits would cancel
 
 
-def _batch_norm_shape(ctx: Infer) -> None:
+def batch_norm_shape(ctx: Infer) -> None:
     x, scale = ctx.x(), ctx.x("Scale")
     channels = x.shape[-1] if ctx.attr("data_layout") == "NHWC" else x.shape[1]
     if channels >= 0 and scale.shape not in ((channels,), (-1,)):
@@ -76,7 +77,7 @@ def _affine(xp: Any, x: Array, gain: Array, shift: Array, with_: Channels, out: 
 # -- kernels -----------------------------------------------------------------------------------
 @op(
     "batch_norm",
-    infer=_batch_norm_shape,
+    infer=batch_norm_shape,
     grad=_BATCH_NORM_GRAD,
     returns="Y MeanOut VarianceOut SavedMean SavedVariance",
     inplace={"MeanOut": "Mean", "VarianceOut": "Variance"},
@@ -98,8 +99,26 @@ def batch_norm(
     data_layout: str,
 ) -> tuple[Array, ...]:
     """SavedVariance holds 1 / sqrt(variance + eps)."""
-    x = planes(X, data_layout)
     fixed = use_global_stats or (is_test and not trainable_statistics)
+    states = (Scale, Bias, Mean, Variance, MomentumTensor)
+    return normalised(xp, X, states, epsilon, momentum, fixed, data_layout)
+
+
+def normalised(
+    xp: Any,
+    X: Array,
+    states: tuple[Array, ...],
+    epsilon: float,
+    momentum: float,
+    fixed: bool,
+    data_layout: str,
+    then: Callable[[slice, Array], None] | None = None,
+) -> tuple[Array, ...]:
+    """Batch normalisation; `then` changes the result of some channels [N, C, rest] while they are
+    in the cache.
+    """
+    Scale, Bias, Mean, Variance, MomentumTensor = states
+    x = planes(X, data_layout)
     y = xp.empty_like(x)
     mean, variance = (Mean, Variance) if fixed else (xp.empty_like(Mean), xp.empty_like(Variance))
     inverse = xp.empty_like(variance)
@@ -112,6 +131,8 @@ def batch_norm(
             inverse[c] = 1 / xp.sqrt(variance[c] + x.dtype.type(epsilon))
             gain = Scale[c] * inverse[c]
             _affine(xp, x[:, c], gain, Bias[c] - mean[c] * gain, with_, y[:, c])
+            if then is not None:
+                then(c, y[:, c])
 
     lanes.spread(xp, work, x.shape[1], 4 * x.size, 1)
     y = unplanes(xp, y, X.shape, data_layout)
@@ -149,12 +170,29 @@ def batch_norm_grad(
     data_layout: str,
     need: frozenset[str],
 ) -> tuple[Array, Array, Array]:
-    x, dy = planes(X, data_layout), planes(dY, data_layout)
     mean, inverse = SavedMean, SavedVariance
     if use_global_stats and Mean is not None:
-        mean, inverse = Mean, 1 / xp.sqrt(Variance + x.dtype.type(epsilon))
-    fixed = use_global_stats or is_test
-    dx = xp.empty_like(dy) if "X@GRAD" in need else None
+        mean, inverse = Mean, 1 / xp.sqrt(Variance + X.dtype.type(epsilon))
+    fixed, wanted = use_global_stats or is_test, "X@GRAD" in need
+    return normalised_gradient(xp, X, dY, (Scale, mean, inverse), fixed, wanted, data_layout)
+
+
+def normalised_gradient(
+    xp: Any,
+    X: Array,
+    dY: Array,
+    states: tuple[Array, Array, Array],
+    fixed: bool,
+    wanted: bool,
+    data_layout: str,
+    first: Callable[[slice, Array], Array] | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients of X (if `wanted`), scale and bias; `first` gives the gradient of some channels
+    [N, C, rest] from dY.
+    """
+    Scale, mean, inverse = states
+    x, dy = planes(X, data_layout), planes(dY, data_layout)
+    dx = xp.empty_like(dy) if wanted else None
     scale, bias = xp.empty_like(Scale), xp.empty_like(Scale)
 
     def work(part: slice) -> None:
@@ -162,7 +200,8 @@ def batch_norm_grad(
         for c in blocks:
             channel = (Scale[c], mean[c], inverse[c])
             out = None if dx is None else dx[:, c]
-            scale[c], bias[c] = _gradient(xp, x[:, c], dy[:, c], channel, with_, out, fixed)
+            given = dy[:, c] if first is None else first(c, dy[:, c])
+            scale[c], bias[c] = _gradient(xp, x[:, c], given, channel, with_, out, fixed)
 
     lanes.spread(xp, work, x.shape[1], 6 * x.size, 1)
     return None if dx is None else unplanes(xp, dx, X.shape, data_layout), scale, bias

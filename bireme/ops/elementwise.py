@@ -85,6 +85,8 @@ def elementwise_add(xp: Array, X: Array, Y: Array, axis: int, out: Array = None)
 def elementwise_add_grad(
     xp: Array, X: Array, Y: Array, dOut: Array, axis: int, need: frozenset[str], out: Array = None
 ) -> Pair:
+    """An operand that is absent has the shape of the sum."""
+    X, Y = dOut if X is None else X, dOut if Y is None else Y
     ox, oy = pair(out)
     return (
         gathered(xp, dOut, X, axis, ox) if "X@GRAD" in need else None,
@@ -102,6 +104,8 @@ def elementwise_sub(xp: Array, X: Array, Y: Array, axis: int, out: Array = None)
 def elementwise_sub_grad(
     xp: Array, X: Array, Y: Array, dOut: Array, axis: int, need: frozenset[str], out: Array = None
 ) -> Pair:
+    """An operand that is absent has the shape of the difference."""
+    X, Y = dOut if X is None else X, dOut if Y is None else Y
     ox, oy = pair(out)
     dx = gathered(xp, dOut, X, axis, ox) if "X@GRAD" in need else None
     if "Y@GRAD" not in need:

@@ -21,15 +21,28 @@ _VELOCITY = each_as(ParamOut="Param", VelocityOut="Velocity")
 
 
 @op("sgd", infer=_PARAM, lod=None, inplace={"ParamOut": "Param"}, flat="")
-def sgd(xp: Any, Param: Array, Grad: Array, LearningRate: Array, out: Any = None) -> Array:
-    """p <- p - r g"""
+def sgd(
+    xp: Any,
+    Param: Array,
+    Grad: Array,
+    LearningRate: Array,
+    out: Any = None,
+    bireme_decay: float | None = None,
+) -> Array:
+    """p <- p - r g, where g is the gradient plus the decay times p"""
     (new,) = targets(xp, out, Param)
 
     def rule(p: Array, g: Array, q: Array) -> None:
+        g = decayed(g, p, bireme_decay)
         xp.subtract(p, g * LearningRate, out=q)
 
     walk(xp, rule, Param, Grad.reshape(Param.shape), new)
     return new
+
+
+def decayed(g: Array, p: Array, decay: float | None) -> Array:
+    """g + decay p, for a decay that a pass has moved into an update."""
+    return g if decay is None else g + p * p.dtype.type(decay)
 
 
 @selected_rows("sgd", "Grad", merged=True)
@@ -59,14 +72,17 @@ def momentum(
     mu: float,
     use_nesterov: bool,
     out: Any = None,
+    bireme_decay: float | None = None,
 ) -> tuple[Array, Array]:
-    """v <- mu v + g;  p <- p - r v, or with Nesterov p - r (g + mu v).
+    """v <- mu v + g;  p <- p - r v, or with Nesterov p - r (g + mu v). A decay times p is added to
+    the gradient.
 
     Sutskever et al., On the importance of initialization and momentum in deep learning, 2013.
     """
     new, speed = targets(xp, out, Param, Velocity)
 
     def rule(p: Array, g: Array, v: Array, q: Array, w: Array) -> None:
+        g = decayed(g, p, bireme_decay)
         xp.multiply(v, mu, out=w)
         xp.add(w, g, out=w)
         step = (g + w * mu) * LearningRate if use_nesterov else w * LearningRate

@@ -4,23 +4,22 @@ Decides which gradients travel, in which buckets, on which communicators; moves 
 executor applies the pass to a program that carries `_trainers_endpoints`.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from bireme import flags
-from bireme.errors import ProgramError, UnsupportedError
+from bireme.errors import ProgramError
 from bireme.ir import Block, Operator, OpRole, Program, VarType
 from bireme.ir.dtypes import numpy_name, to_dtype
 from bireme.ops.table import ROWS
 
 from .fuse_all_reduce import Bucket, Gradient, buckets
+from .notes import Notes, log
 
 __all__ = ["Exchange", "data_parallel", "plan_exchange"]
 
-_log = logging.getLogger("bireme")
 _BYTES = {"float16": 2, "float32": 4, "float64": 8}
 _NOT_VALUES = frozenset({VarType.RAW, VarType.READER, VarType.FEED_MINIBATCH, VarType.FETCH_LIST})
 
@@ -36,30 +35,37 @@ class Exchange:
     sparse: tuple[str, ...]
 
 
-def data_parallel(program: Program, strategy: Any = None) -> Program:
+def data_parallel(program: Program, notes: Notes | None = None) -> Program:
     """The program that one of several trainers runs, from the program of one.
 
     Reads the marks that `DistributeTranspiler` leaves in mode nccl2 (`_trainers_endpoints`,
-    `_nccl_comm_num`). `strategy` is a BuildStrategy, or None for its defaults. Before the first
-    step rank 0's variables become everybody's. The gradient of the loss starts at 1/N. Each bucket
-    of gradients is summed over the ranks as soon as its last one exists, beside the operators
-    that follow, and is waited for before anything reads it. A program without gradients, or of one
-    trainer, comes back as it is.
+    `_nccl_comm_num`). `notes` brings a BuildStrategy; None stands for its defaults. Before the
+    first step rank 0's variables become everybody's. The gradient of the loss starts at 1/N. Each
+    bucket of gradients is summed over the ranks as soon as its last one exists, beside the
+    operators that follow, and is waited for before anything reads it. A program without gradients,
+    or of one trainer, comes back as it is.
     """
     if len(program._trainers_endpoints) <= 1 or not _pairs(program.global_block()):
         return program
-    exchange = plan_exchange(program, strategy)
-    _tell(exchange)
+    exchange = plan_exchange(program, notes.strategy if notes else None)
+    _tell(exchange, notes)
     made = program.clone()
     _weave(made.global_block(), exchange)
     return made
 
 
-def _tell(exchange: Exchange) -> None:
+def _tell(exchange: Exchange, notes: Notes | None) -> None:
     """Say what fusing saves, in the words that Fluid's users look for in their logs."""
     before, after = sum(map(len, exchange.dense)), len(exchange.dense)
+    if notes is not None:
+        ranks = f"of {exchange.ranks} ranks, {len(exchange.sparse)} of them sparse"
+        count = before + len(exchange.sparse)
+        notes.applied("all_reduce_mode_multi_devices_pass", count, f"gradients {ranks}")
+        if notes.strategy.fuse_all_reduce_ops:
+            remark = f"{before} gradients in {after} all-reduces"
+            notes.applied("fuse_all_reduce_op_pass", before - after, remark)
     if after < before:
-        _log.warning(
+        log.warning(
             "Find all_reduce operators: %d. To make the speed faster, some all_reduce ops are "
             "fused during training, after fusion, the number of all_reduce ops is %d.",
             before,
@@ -117,11 +123,6 @@ def _grouped(dense: Sequence[Gradient], strategy: Any) -> list[Bucket]:
 def _scales(strategy: Any) -> bool:
     """CoeffNumDevice (0) divides; One (1) leaves sums; Customized (2) is the user's own."""
     chosen = getattr(strategy, "gradient_scale_strategy", 0)
-    if int(chosen) == 2:
-        raise UnsupportedError(
-            "gradient_scale_strategy Customized has no meaning between processes",
-            hint="scale the loss itself, and use GradientScaleStrategy.One",
-        )
     return int(chosen) == 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from bireme.errors import UnknownName
 from bireme.ir import EMPTY, SCHEMAS, Block, Operator, Program, nearest
 from bireme.ops.table import ROWS, Row
+from bireme.passes.fuse_optimizer import separate
 
 __all__ = ["Access", "accesses", "kept_for_gradient", "last_uses", "live", "row_of"]
 
@@ -57,7 +58,10 @@ def accesses(block: Block) -> list[Access]:
     handles.
     """
     return [
-        _access(block.program, i, op) for i, op in enumerate(block.ops) if op.type not in _NOT_RUN
+        _access(block.program, i, op)
+        for i, whole in enumerate(block.ops)
+        if whole.type not in _NOT_RUN
+        for op in separate(whole)
     ]
 
 

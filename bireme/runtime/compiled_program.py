@@ -14,12 +14,14 @@ from bireme.drawing.program_graph import draw
 from bireme.errors import InvalidArgument, UnsupportedError, WrongType
 from bireme.ir import Program
 from bireme.monitoring.counters import tally
+from bireme.passes.notes import Report
+from bireme.passes.pipeline import Build
+from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 
 from .effects import Runner
 from .feeding import batch_size, fetch_names, from_loaders
 from .replicas import Replicas
 from .scope import Scope
-from .strategies import BuildStrategy, ExecutionStrategy
 
 __all__ = ["CompiledProgram"]
 
@@ -35,9 +37,9 @@ class Runs(Runner, Protocol):
         scope: Scope,
         *,
         return_numpy: bool = True,
-        strategy: BuildStrategy | None = None,
+        build: Build | None = None,
     ) -> list[Any]:
-        """Run a program once; `strategy` exchanges gradients between trainers."""
+        """Run a program once, as `build` rewrites it."""
         ...
 
     def values(
@@ -62,7 +64,7 @@ class CompiledProgram:
                 hint="CompiledProgram(fluid.default_main_program())",
             )
         self._program = program_or_graph
-        self._build = build_strategy or BuildStrategy()
+        self._build = Build(build_strategy or BuildStrategy())
         self._execution = ExecutionStrategy()
         self._loss_name: str | None = None
         self._places: list[Place] | None = None
@@ -93,14 +95,22 @@ class CompiledProgram:
         if name is not None and name not in self._program.global_block().vars:
             raise InvalidArgument(f"loss '{name}' is not a variable of the program")
         self._loss_name = name
-        self._build = build_strategy or self._build
         self._execution = exec_strategy or self._execution
+        self._build = Build(build_strategy or self._build.strategy, self._execution)
         self._places = _place_list(places)
         return self
 
     @property
     def program(self) -> Program:
         return self._program
+
+    @property
+    def passes(self) -> Report:
+        """What the strategy made of the program: which passes were applied, how often, and why
+        others were not. Prints as a table.
+        """
+        self._build.made(self._program)
+        return self._build.report
 
     # -- running, for the executor ---------------------------------------------------------
     def run(
@@ -124,9 +134,10 @@ class CompiledProgram:
 
     def _draw(self) -> None:
         """Draw the program once, if the strategy asks for it."""
-        if self._build.debug_graphviz_path and not self._drawn:
+        path = self._build.strategy.debug_graphviz_path
+        if path and not self._drawn:
             self._drawn = True
-            draw(self._program, self._build.debug_graphviz_path)
+            draw(self._program, path)
 
     def _run_once(
         self, executor: Runs, count: int, feed: Any, fetch_list: Any, scope: Scope
@@ -135,7 +146,7 @@ class CompiledProgram:
             feed = feed[0]
         if count == 1:
             values = executor.step(
-                self._program, feed, fetch_list, scope, return_numpy=False, strategy=self._build
+                self._program, feed, fetch_list, scope, return_numpy=False, build=self._build
             )
             return [[value] for value in values]
         if len(self._program._trainers_endpoints) > 1:
@@ -145,10 +156,7 @@ class CompiledProgram:
             )
         if self._replicas is None or self._replicas.count != count:
             self._replicas = Replicas(
-                self._program,
-                count,
-                self._execution.num_threads,
-                self._build.gradient_scale_strategy,
+                self._program, count, self._execution.num_threads, self._build
             )
             executor.closers.append(_closer(self._replicas))
         fetches = fetch_names(self._program.global_block(), fetch_list)

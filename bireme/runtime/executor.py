@@ -22,6 +22,7 @@ from bireme.errors import FeedError, UnsupportedError, WrongType, as_builtin
 from bireme.ir import Program, default_main_program
 from bireme.monitoring.admin import opened
 from bireme.monitoring.counters import tally
+from bireme.passes.pipeline import Build
 
 from .compile import Request, compile
 from .compiled_program import CompiledProgram
@@ -34,7 +35,6 @@ from .plan import Plan
 from .planner import Planner, Version
 from .scope import Scope, global_scope
 from .steps import Frame
-from .strategies import BuildStrategy
 from .training import FetchHandler, over_dataset
 
 __all__ = ["Executor"]
@@ -117,14 +117,14 @@ class Executor:
         *,
         return_numpy: bool = True,
         prune: bool = False,
-        strategy: BuildStrategy | None = None,
+        build: Build | None = None,
     ) -> list[Any]:
-        """Run a program once; `strategy` exchanges gradients between trainers."""
+        """Run a program once, as `build` rewrites it."""
         self._check_open()
-        version = self._planner.version(program, strategy)
-        names = fetch_names(version.block(program), fetch_list)
-        clock = Clock(version.clock.trainer, version.clock.step)
+        names = fetch_names(program.global_block(), fetch_list)
         feed = feed or from_loaders(program)[0]
+        version = self._planner.version(program, build, (*names, *feed))
+        clock = Clock(version.clock.trainer, version.clock.step)
         began = time.perf_counter()
         plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
         version.clock.step += 1

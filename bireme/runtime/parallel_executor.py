@@ -4,11 +4,11 @@ from typing import Any
 
 from bireme.arrays.places import CPUPlace, Place, cpu_places, cuda_places
 from bireme.ir import Program, default_main_program
+from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 
 from .compiled_program import CompiledProgram
 from .executor import Executor
 from .scope import Scope, global_scope
-from .strategies import BuildStrategy, ExecutionStrategy
 
 __all__ = ["ParallelExecutor"]
 

@@ -7,14 +7,15 @@ code below the roles imports upwards.
 import importlib
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bireme.arrays.places import CUDAPlace
 from bireme.arrays.random import Clock
 from bireme.arrays.values import LoDTensor
 from bireme.ir import Block, OpRole, Program
-from bireme.passes.data_parallel import data_parallel
+from bireme.passes.pipeline import Build
 
 from .compile import Request, compile
 from .context import BufferOffer, Env
@@ -24,7 +25,6 @@ from .feeding import Feeder, feeder, known_feeds
 from .plan import BoundPlan, Plan
 from .scope import Scope
 from .steps import Frame, Step
-from .strategies import BuildStrategy
 from .units import Unit
 
 __all__ = ["Entry", "Planner", "Version"]
@@ -47,17 +47,18 @@ class Version:
 
     number: int
     clock: Clock
-    strategy: BuildStrategy | None = None
+    build: Build | None = None
     entries: dict[Any, Entry] = field(default_factory=dict)
     rewritten: Program | None = None
     trains: bool = False  # a run of it is a training step
 
-    def serves(self, program: Program, strategy: BuildStrategy | None) -> bool:
-        """Whether this is the program's current version, with gradients exchanged as `strategy`
-        says.
+    def serves(self, program: Program, build: Build | None, names: Sequence[str]) -> bool:
+        """Whether this is the program's current version, as `build` rewrites it, in which `names`
+        can be fed and fetched.
         """
-        same = strategy is None or strategy is self.strategy or not program._trainers_endpoints
-        return self.number == program.version and same
+        same = build is None or build is self.build
+        known = self.build is None or self.build.serves(program, names)
+        return self.number == program.version and same and known
 
     def block(self, program: Program) -> Block:
         """The global block to run for `program`."""
@@ -77,16 +78,27 @@ class Planner:
     def clear(self) -> None:
         self._versions.clear()
 
-    def version(self, program: Program, strategy: BuildStrategy | None = None) -> Version:
-        """The current version of a program; plans of older versions are dropped."""
+    def version(
+        self, program: Program, build: Build | None = None, names: Sequence[str] = ()
+    ) -> Version:
+        """The current version of a program, in which `names` can be fed and fetched; plans of older
+        versions are dropped.
+
+        `build` rewrites the program. Without one it is run as the last one left it, and a
+        collective program as the defaults say.
+        """
         with self._lock:
             known = self._versions.get(program)
-            if known is None or not known.serves(program, strategy):
+            if known is None or not known.serves(program, build, names):
                 clock = known.clock if known is not None else Clock(program._trainer_id)
-                known = self._versions[program] = Version(program.version, clock, strategy)
+                build = build or (known.build if known is not None else None)
+                if build is None and program._trainers_endpoints:
+                    build = Build()
+                known = self._versions[program] = Version(program.version, clock, build)
                 known.trains = any(op.role & OpRole.Backward for op in program.global_block().ops)
-                if program._trainers_endpoints:
-                    made = data_parallel(program, strategy)
+                if build is not None:
+                    build.device = isinstance(self._place, CUDAPlace)
+                    made = build.made(program, names)
                     known.rewritten = None if made is program else made
             return known
 

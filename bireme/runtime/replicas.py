@@ -17,9 +17,10 @@ from bireme.arrays.namespaces import Array, namespace_of
 from bireme.arrays.values import LoDTensor, SelectedRows, to_lod
 from bireme.errors import FeedError
 from bireme.ir import Operator, OpRole, Program
+from bireme.passes.pipeline import Build
+from bireme.passes.strategies import GradientScaleStrategy
 
 from .scope import Scope
-from .strategies import GradientScaleStrategy
 
 __all__ = ["Halves", "Replicas", "cut", "joined", "shares"]
 
@@ -162,19 +163,17 @@ def _scaled(values: Sequence[Any], weights: Sequence[float]) -> list[Any]:
 class Replicas:
     """Runs one program as several replicas with shared parameters."""
 
-    def __init__(
-        self, program: Program, count: int, threads: int, scale: GradientScaleStrategy
-    ) -> None:
+    def __init__(self, program: Program, count: int, threads: int, build: Build) -> None:
         self.count = count
-        self._scale = scale
-        self._version = -1
+        self._build = build
         self._program = program
+        self._made: Program | None = None
         self._halves: Halves | None = None
         self._pool = ThreadPoolExecutor(threads or count, thread_name_prefix="replica")
 
     def run(self, execute: Run, feed: Any, fetches: Sequence[str], scope: Scope) -> list[list[Any]]:
         """Run once; returns the values of all replicas for each fetch."""
-        halves = self._cut()
+        halves = self._cut(fetches)
         feeds = shares(feed, self.count)
         own = _written(halves.each.global_block().ops) | {n for f in feeds for n in f}
         wanted = tuple(dict.fromkeys((*halves.passed, *(n for n in fetches if n in own))))
@@ -197,13 +196,14 @@ class Replicas:
     def close(self) -> None:
         self._pool.shutdown()
 
-    def _cut(self) -> Halves:
-        if self._halves is None or self._version != self._program.version:
-            self._halves, self._version = cut(self._program), self._program.version
+    def _cut(self, fetches: Sequence[str]) -> Halves:
+        made = self._build.made(self._program, fetches)
+        if self._halves is None or self._made is not made:
+            self._halves, self._made = cut(made), made
         return self._halves
 
     def _weights(self, feeds: Sequence[Mapping[str, Any]]) -> list[float]:
-        if self._scale != GradientScaleStrategy.CoeffNumDevice:
+        if self._build.strategy.gradient_scale_strategy != GradientScaleStrategy.CoeffNumDevice:
             return [1.0] * len(feeds)
         rows = [_rows(feed) for feed in feeds]
         return [n / sum(rows) for n in rows]

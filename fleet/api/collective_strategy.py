@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from bireme import flags
 from bireme.errors import BiremeError, as_builtin
-from bireme.runtime.strategies import BuildStrategy, ExecutionStrategy
+from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 from bireme.transpiler import DistributeTranspilerConfig
 
 __all__ = [
@@ -67,6 +67,10 @@ class DistributedStrategy(BuildStrategy):
         if name == "exec_strategy" and not isinstance(value, ExecutionStrategy):
             raise _refusal(TypeError, f"exec_strategy = {value!r}", "give an ExecutionStrategy")
         super().__setattr__(name, value)
+
+    def _refuse(self, name: str, fault: BiremeError) -> None:
+        """A job is refused where a program would only run without the field."""
+        raise fault
 
 
 def _refusal(kind: type[Exception], what: str, hint: str) -> BiremeError:

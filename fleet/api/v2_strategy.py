@@ -10,7 +10,7 @@ from typing import Any
 
 from bireme import flags
 from bireme.errors import ConfigError, as_builtin
-from bireme.runtime.strategies import BuildStrategy, ExecutionStrategy
+from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 
 __all__ = ["DistributedStrategy"]
 

@@ -100,8 +100,7 @@ def collective_of(
 ) -> collective_strategy.DistributedStrategy:
     """The fields of collective training in terms of Fluid 1.x."""
     made = collective_strategy.DistributedStrategy()
-    for name in vars(strategy.build_strategy):
-        setattr(made, name, getattr(strategy.build_strategy, name))
+    made.adopt(strategy.build_strategy)
     execution = made.exec_strategy = strategy.execution_strategy
     for name in ("fuse_all_reduce_ops", "nccl_comm_num", "use_hierarchical_allreduce",
                  "hierarchical_allreduce_inter_nranks", "sync_batch_norm"):  # fmt: skip

@@ -9,6 +9,9 @@ import bireme as fluid
 from bireme import flags
 from bireme.ir import Program
 from bireme.passes.data_parallel import data_parallel, plan_exchange
+from bireme.passes.notes import Notes
+from bireme.passes.pipeline import applied
+from bireme.passes.strategies import BuildStrategy
 
 layers = fluid.layers
 MEGABYTE = 1 << 20
@@ -54,8 +57,8 @@ def block(x: Any, name: str, width: int, stride: int) -> Any:
     return layers.elementwise_add(x, made, act="relu")
 
 
-@pytest.fixture(scope="module")
-def program() -> Program:
+def build(classes: int) -> Program:
+    """The program of one of two ranks."""
     main = Program()
     with fluid.unique_name.guard(), fluid.program_guard(main, Program()):
         x = layers.data("image", [3, 224, 224])
@@ -66,11 +69,17 @@ def program() -> Program:
                 stride = 2 if i == 0 and stage else 1
                 made = block(made, f"res{stage + 2}{'abcdef'[i]}", width, stride)
         pooled = layers.pool2d(made, pool_type="avg", global_pooling=True)
-        guess = layers.fc(pooled, 10, act="softmax")
+        guess = layers.fc(pooled, classes, act="softmax")
         loss = layers.mean(layers.cross_entropy(guess, label))
-        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        decay = fluid.regularizer.L2Decay(1e-4)
+        fluid.optimizer.Momentum(0.1, 0.9, regularization=decay).minimize(loss)
     main._trainers_endpoints = ["127.0.0.1:1", "127.0.0.1:2"]
     return main
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return build(10)
 
 
 @pytest.fixture
@@ -112,4 +121,34 @@ def test_every_gradient_alone_is_161(program):
     class Alone:
         fuse_all_reduce_ops = False
 
-    assert all_reduces(data_parallel(program, Alone())) == 161
+    assert all_reduces(data_parallel(program, Notes(Alone()))) == 161
+
+
+@pytest.mark.parametrize(("classes", "wanted"), [(10, 6), (102, 6), (1000, 7)])
+def test_the_log_of_the_tutorial_on_fusion(classes, wanted, fuse, caplog):
+    fuse(16.0, 50)
+    chosen = BuildStrategy()
+    for name in (
+        "fuse_elewise_add_act_ops", "fuse_relu_depthwise_conv", "fuse_broadcast_ops",
+        "fuse_all_optimizer_ops",
+    ):  # fmt: skip
+        setattr(chosen, name, True)
+    made = applied(build(classes), chosen)
+    assert caplog.messages == [
+        "Currently, fuse_broadcast_ops only works under Reduce mode.",
+        "fuse_relu_depthwise_conv_pass is only supported on GPU, skipped.",
+        "---  detected 16 subgraphs",
+        "---  detected 16 subgraphs",
+        "Find momentum operators : 161, and 161 for dense gradients. To make the speed faster, "
+        "those optimization are fused during training.",
+        WORDS % wanted,
+    ]
+    assert made.report["fuse_all_reduce_op_pass"].remark == f"161 gradients in {wanted} all-reduces"
+
+
+def test_33_batch_norms_are_followed_by_relu_and_16_by_a_sum(program):
+    chosen = BuildStrategy()
+    chosen.fuse_bn_act_ops = chosen.fuse_bn_add_act_ops = True
+    report = applied(program, chosen).report
+    assert report["fuse_bn_act_pass"].times == 66
+    assert report["fuse_bn_add_act_pass"].times == 16

@@ -10,7 +10,7 @@ from bireme.ops import batch_norm as generic
 
 from .loops import compiled, fits
 
-__all__ = ["batch_norm", "batch_norm_grad"]
+__all__ = ["backward", "batch_norm", "batch_norm_grad", "forward"]
 
 
 @compiled
@@ -25,6 +25,7 @@ def _forward(
     inverse: Array,
     start: int,
     stop: int,
+    relu: bool,
 ) -> None:
     """Sums are taken in the dtype along a plane, and in float64 over planes."""
     n, _, rest = x.shape
@@ -52,7 +53,10 @@ def _forward(
         shift = bias[c]
         for i in range(n):
             for j in range(rest):
-                y[i, c, j] = (x[i, c, j] - middle) * gain + shift
+                value = (x[i, c, j] - middle) * gain + shift
+                if relu and value < 0:
+                    value = kind(0)
+                y[i, c, j] = value
 
 
 @compiled
@@ -67,6 +71,8 @@ def _backward(
     dbias: Array,
     start: int,
     stop: int,
+    y: Array,
+    relu: bool,
 ) -> None:
     """dx = gain (dy - bias' / n - (x - mean) inverse scale' / n), with its two sums first."""
     n, _, rest = x.shape
@@ -78,8 +84,11 @@ def _backward(
         for i in range(n):
             s, t = kind(0), kind(0)
             for j in range(rest):
-                s += dy[i, c, j]
-                t += dy[i, c, j] * (x[i, c, j] - middle)
+                g = dy[i, c, j]
+                if relu and not y[i, c, j] > 0:
+                    g = kind(0)
+                s += g
+                t += g * (x[i, c, j] - middle)
             total += s
             along += t
         along *= inverse[c]
@@ -90,7 +99,10 @@ def _backward(
         share = kind(total / count)
         for i in range(n):
             for j in range(rest):
-                dx[i, c, j] = gain * (dy[i, c, j] - share - (x[i, c, j] - middle) * slope)
+                g = dy[i, c, j]
+                if relu and not y[i, c, j] > 0:
+                    g = kind(0)
+                dx[i, c, j] = gain * (g - share - (x[i, c, j] - middle) * slope)
 
 
 def batch_norm(
@@ -114,13 +126,26 @@ def batch_norm(
             xp, X, Scale, Bias, Mean, Variance, MomentumTensor, epsilon, momentum,
             is_test, use_global_stats, trainable_statistics, data_layout,
         )  # fmt: skip
+    return forward(xp, X, (Scale, Bias, Mean, Variance, MomentumTensor), epsilon, momentum)
+
+
+def forward(
+    xp: Any,
+    X: Array,
+    states: tuple[Array, ...],
+    epsilon: float,
+    momentum: float,
+    relu: bool = False,
+) -> tuple[Array, ...]:
+    """The outputs of batch_norm in training, channels first; with relu applied to the first."""
+    Scale, Bias, Mean, Variance, MomentumTensor = states
     x = X.reshape(len(X), X.shape[1], -1)
     y = np.empty_like(x)
     mean, variance, inverse = (np.empty_like(Scale) for _ in range(3))
 
     def work(part: slice) -> None:
         channel = (mean, variance, inverse, part.start, part.stop)
-        _forward(x, Scale, Bias, epsilon, y, *channel)
+        _forward(x, Scale, Bias, epsilon, y, *channel, relu)
 
     lanes.spread(xp, work, x.shape[1], 4 * x.size)
     outs = generic.running(Mean, Variance, mean, variance, MomentumTensor, momentum)
@@ -148,13 +173,22 @@ def batch_norm_grad(
             xp, X, Scale, SavedMean, SavedVariance, Mean, Variance, dY, epsilon,
             is_test, use_global_stats, data_layout, need,
         )  # fmt: skip
+    return backward(xp, X, dY, (Scale, SavedMean, SavedVariance))
+
+
+def backward(
+    xp: Any, X: Array, dY: Array, states: tuple[Array, Array, Array], relu: Array = None
+) -> tuple[Array, Array, Array]:
+    """The gradients of X, scale and bias; `relu` is the output of a relu that dY is of."""
+    Scale, SavedMean, SavedVariance = states
     x = X.reshape(len(X), X.shape[1], -1)
     dy, dx = dY.reshape(x.shape), np.empty_like(x)
+    y = dy if relu is None else relu.reshape(x.shape)
     dscale, dbias = np.empty_like(Scale), np.empty_like(Scale)
 
     def work(part: slice) -> None:
         sums = (dscale, dbias, part.start, part.stop)
-        _backward(x, dy, Scale, SavedMean, SavedVariance, dx, *sums)
+        _backward(x, dy, Scale, SavedMean, SavedVariance, dx, *sums, y, relu is not None)
 
     lanes.spread(xp, work, x.shape[1], 6 * x.size)
     return dx.reshape(X.shape), dscale, dbias

@@ -1,13 +1,14 @@
 """Options of `CompiledProgram`, with Fluid's fields, types and defaults.
 
-Most fields have no effect, because plans always fuse, free and reuse; they are accepted so that
-scripts run unchanged. The effective ones are commented.
+Which of them have an effect stands in `pipeline.PASSES`; `print(compiled.passes)` tells what the
+others are ignored for.
 """
 
+import warnings
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bireme.errors import UnknownName, WrongType
+from bireme.errors import BiremeError, UnknownName, UnsupportedError, WrongType, as_builtin
 
 __all__ = ["BuildStrategy", "ExecutionStrategy", "GradientScaleStrategy", "ReduceStrategy"]
 
@@ -28,28 +29,72 @@ class GradientScaleStrategy(IntEnum):
 
 
 class _Strategy:
-    """A record whose fields and types are fixed by `_DEFAULTS`."""
+    """A record whose fields and types are fixed by `_DEFAULTS`.
+
+    A field that does not exist, or a value of a wrong type, is ignored with a warning.
+    """
 
     _DEFAULTS: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
+        object.__setattr__(self, "_ignored", {})
+        object.__setattr__(self, "_given", set())
+        object.__setattr__(self, "_final", False)
         for name, value in self._DEFAULTS.items():
             object.__setattr__(
                 self, name, type(value)(value) if isinstance(value, list | set) else value
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
+        fault = self._fault(name, value)
+        if fault is not None:
+            self._refuse(name, fault)
+            return
+        if self._final and getattr(self, name) != value:
+            raise as_builtin(RuntimeError, UnsupportedError)(
+                f"{type(self).__name__} has been finalized, cannot be configured again.",
+                where=f"{name} = {value!r}",
+                hint="set the fields before the first run, or make another strategy",
+            )
+        self._given.add(name)
+        object.__setattr__(self, name, value)
+
+    def _fault(self, name: str, value: Any) -> BiremeError | None:
+        """Why a field cannot have a value."""
         if name not in self._DEFAULTS:
-            raise UnknownName(
+            return UnknownName(
                 f"{type(self).__name__} has no field '{name}'", name=name, known=self._DEFAULTS
             )
         default = self._DEFAULTS[name]
-        if default is not None and not _fits(default, value):
-            raise WrongType(
-                f"{type(self).__name__}.{name} = {value!r} is not a {type(default).__name__}",
-                hint=f"the default is {default!r}",
-            )
-        object.__setattr__(self, name, value)
+        if default is None or _fits(default, value):
+            return None
+        return WrongType(
+            f"{type(self).__name__}.{name} = {value!r} is not a {type(default).__name__}",
+            hint=f"the default is {default!r}",
+        )
+
+    def _refuse(self, name: str, fault: BiremeError) -> None:
+        if name not in self._ignored:
+            warnings.warn(f"ignored: {fault}", stacklevel=3)
+        self._ignored[name] = str(fault)
+
+    def adopt(self, other: "_Strategy") -> None:
+        """Take over the fields that were assigned in another strategy, and what it ignored."""
+        for name in sorted(other._given):
+            setattr(self, name, getattr(other, name))
+        self._ignored.update(other._ignored)
+
+    def given(self, name: str) -> bool:
+        """Whether the field was assigned, if only its default."""
+        return name in self._given
+
+    def ignored(self) -> list[str]:
+        """What was assigned in vain, and why."""
+        return list(self._ignored.values())
+
+    def finalize(self) -> None:
+        """Allow no other values from now on: a program has been built with these."""
+        object.__setattr__(self, "_final", True)
 
     if TYPE_CHECKING:
 
@@ -78,23 +123,27 @@ class BuildStrategy(_Strategy):
 
     _DEFAULTS: ClassVar[dict[str, Any]] = {
         "async_mode": False,
+        "build_cinn_pass": False,
         "cache_runtime_context": False,
         "debug_graphviz_path": "",  # file for a drawing of the program: NAME.dot or NAME.svg
+        "enable_addto": False,
         "enable_auto_fusion": False,
         "enable_backward_optimizer_op_deps": True,
         "enable_inplace": True,
         "enable_sequential_execution": False,
+        "fix_op_run_order": False,
         "fuse_all_optimizer_ops": False,
         "fuse_all_reduce_ops": True,
         "fuse_bn_act_ops": False,
-        "fuse_broadcast_ops": True,
+        "fuse_bn_add_act_ops": False,  # 2.x: True, which acts on float16 only
+        "fuse_broadcast_ops": True,  # only an explicit True warns
         "fuse_elewise_add_act_ops": False,
+        "fuse_gemm_epilogue": False,
         "fuse_relu_depthwise_conv": False,
-        # how gradients of replicas are summed
         "gradient_scale_strategy": GradientScaleStrategy.CoeffNumDevice,
         "hierarchical_allreduce_inter_nranks": 0,
         "is_distribution": False,
-        "memory_optimize": None,
+        "memory_optimize": None,  # None: on
         "mkldnn_enabled_op_types": set(),
         "nccl_comm_num": 1,
         "num_trainers": 1,

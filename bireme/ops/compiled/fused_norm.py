@@ -1,0 +1,92 @@
+"""Batch normalisation with sum and relu, in the loops of batch normalisation."""
+
+from typing import Any
+
+import numpy as np
+
+from bireme.arrays.namespaces import Array
+from bireme.ops import fused_norm as generic
+
+from .batch_norm import backward, forward
+from .loops import fits
+
+__all__ = [
+    "fused_batch_norm_act",
+    "fused_batch_norm_act_grad",
+    "fused_bn_add_activation",
+    "fused_bn_add_activation_grad",
+]
+
+
+def fused_batch_norm_act(
+    xp: Any,
+    X: Array,
+    Scale: Array,
+    Bias: Array,
+    Mean: Array,
+    Variance: Array,
+    epsilon: float,
+    momentum: float,
+    data_layout: str,
+) -> tuple[Array, ...]:
+    states = (Scale, Bias, Mean, Variance)
+    if data_layout == "NHWC" or not fits(X, Scale, Bias):
+        return generic.fused_batch_norm_act(xp, X, *states, epsilon, momentum, data_layout)
+    return forward(xp, X, (*states, None), epsilon, momentum, relu=True)
+
+
+def fused_batch_norm_act_grad(
+    xp: Any,
+    X: Array,
+    Y: Array,
+    Scale: Array,
+    SavedMean: Array,
+    SavedVariance: Array,
+    dY: Array,
+    data_layout: str,
+    need: frozenset[str],
+) -> tuple[Array, Array, Array]:
+    states = (Scale, SavedMean, SavedVariance)
+    if data_layout == "NHWC" or "X@GRAD" not in need or not fits(X, Y, dY, *states):
+        return generic.fused_batch_norm_act_grad(xp, X, Y, *states, dY, data_layout, need)
+    return backward(xp, X, dY, states, relu=Y)
+
+
+def fused_bn_add_activation(
+    xp: Any,
+    X: Array,
+    Z: Array,
+    Scale: Array,
+    Bias: Array,
+    Mean: Array,
+    Variance: Array,
+    epsilon: float,
+    momentum: float,
+    data_layout: str,
+) -> tuple[Array, ...]:
+    states = (Scale, Bias, Mean, Variance)
+    if data_layout == "NHWC" or not fits(X, Scale, Bias):
+        return generic.fused_bn_add_activation(xp, X, Z, *states, epsilon, momentum, data_layout)
+    generic.addend(X, Z, data_layout)
+    y, *rest = forward(xp, X, (*states, None), epsilon, momentum)
+    y += Z
+    return np.maximum(y, 0, out=y), *rest
+
+
+def fused_bn_add_activation_grad(
+    xp: Any,
+    X: Array,
+    Y: Array,
+    Scale: Array,
+    SavedMean: Array,
+    SavedVariance: Array,
+    dY: Array,
+    data_layout: str,
+    need: frozenset[str],
+) -> tuple[Array, ...]:
+    states = (Scale, SavedMean, SavedVariance)
+    if data_layout == "NHWC" or "X@GRAD" not in need or not fits(X, Y, dY, *states):
+        return generic.fused_bn_add_activation_grad(xp, X, Y, *states, dY, data_layout, need)
+    dz = dY * (Y > 0)
+    dx, *rest = backward(xp, X, dz, states)
+    return dx, dz, *rest

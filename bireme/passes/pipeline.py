@@ -1,0 +1,208 @@
+"""The passes in the order in which Fluid 1.8.5 applies them, which field asks for each, and what
+the other fields are ignored for.
+
+A `Build` keeps what they make of one program.
+"""
+
+import warnings
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bireme.ir import Program
+from bireme.ir.verify import verify
+
+from .data_parallel import data_parallel
+from .fuse_bn_act import fuse_bn_act
+from .fuse_bn_add_act import fuse_bn_add_act
+from .fuse_elewise_add_act import fuse_elewise_add_act
+from .fuse_optimizer import fuse_adam, fuse_momentum, fuse_sgd
+from .gradient_scale import gradient_scale
+from .memory_optimize import memory_optimize
+from .notes import Entry, Notes, Report, log
+from .strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy, ReduceStrategy
+
+__all__ = ["IGNORED", "PASSES", "Build", "Built", "Pass", "applied"]
+
+
+class Pass(NamedTuple):
+    """A function from program to program, and whether it is asked for."""
+
+    name: str
+    wanted: Callable[[BuildStrategy, Program], bool]
+    run: Callable[[Program, Notes], Program]
+
+
+def _on(name: str) -> Callable[[BuildStrategy, Program], bool]:
+    return lambda strategy, program: bool(getattr(strategy, name))
+
+
+def _optimizers(strategy: BuildStrategy, program: Program) -> bool:
+    return strategy.fuse_all_optimizer_ops and strategy.reduce_strategy == ReduceStrategy.AllReduce
+
+
+def _memory(strategy: BuildStrategy, program: Program) -> bool:
+    return strategy.memory_optimize is not False
+
+
+def _customized(strategy: BuildStrategy, program: Program) -> bool:
+    chosen: Any = strategy.gradient_scale_strategy
+    return bool(chosen == GradientScaleStrategy.Customized)
+
+
+def _ranks(strategy: BuildStrategy, program: Program) -> bool:
+    return len(program._trainers_endpoints) > 1
+
+
+PASSES = (
+    Pass("fuse_bn_act_pass", _on("fuse_bn_act_ops"), fuse_bn_act),
+    Pass("fuse_bn_add_act_pass", _on("fuse_bn_add_act_ops"), fuse_bn_add_act),
+    Pass("fuse_elewise_add_act_pass", _on("fuse_elewise_add_act_ops"), fuse_elewise_add_act),
+    Pass("fuse_adam_op_pass", _optimizers, fuse_adam),
+    Pass("fuse_sgd_op_pass", _optimizers, fuse_sgd),
+    Pass("fuse_momentum_op_pass", _optimizers, fuse_momentum),
+    Pass("memory_optimize_pass", _memory, memory_optimize),
+    Pass("gradient_scale_pass", _customized, gradient_scale),
+    Pass("all_reduce_mode_multi_devices_pass", _ranks, data_parallel),
+)
+
+IGNORED = {
+    "async_mode": "trainers with parameter servers are asynchronous as the transpiler says",
+    "build_cinn_pass": "there is no CINN compiler here",
+    "cache_runtime_context": "plans look nothing up at run time",
+    "enable_addto": "gradients are summed in place where nobody else reads them",
+    "enable_auto_fusion": "elementwise operators are computed in tiles that stay in the cache",
+    "enable_backward_optimizer_op_deps": "updates follow the program's order",
+    "enable_inplace": "plans always write into memory that nobody else reads",
+    "enable_sequential_execution": "operators always run in the program's order",
+    "fix_op_run_order": "operators always run in the program's order",
+    "fuse_gemm_epilogue": "it needs cuBLASLt; fuse_elewise_add_act_ops fuses bias and relu",
+    "is_distribution": "trainers with parameter servers run what the transpiler made",
+    "mkldnn_enabled_op_types": "there is no MKL-DNN here",
+    "remove_unnecessary_lock": "plans take no locks",
+    "reduce_strategy": "both strategies give the same parameters; every rank updates all of them",
+    "sync_batch_norm": "every rank normalises with the statistics of its own batch",
+}
+_RUN = {
+    "allow_op_delay": "operators always run in the program's order",
+    "num_iteration_per_drop_scope": "no temporary outlives a run",
+    "use_experimental_executor": "there is one executor",
+    "use_thread_barrier": "replicas are joined before every update",
+    "use_cuda": "the executor's place decides",
+}
+_DEPTHWISE = "fuse_relu_depthwise_conv_pass"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What passes made of one version of a program."""
+
+    program: Program
+    report: Report
+    hidden: frozenset[str]  # names without their value of the original program
+
+
+def applied(
+    program: Program,
+    strategy: BuildStrategy,
+    *,
+    execution: ExecutionStrategy | None = None,
+    device: bool = False,
+    keep: Collection[str] = (),
+) -> Built:
+    """Apply the passes that a strategy asks for, and check the program after each.
+
+    A pass that cannot apply leaves the program as it is. `keep` are names that will be fed or
+    fetched.
+
+    Raises:
+        ProgramError: a pass left a program that is not valid; the message names it.
+    """
+    notes = Notes(strategy, device, frozenset(keep))
+    _say(strategy, execution, notes)
+    for each in PASSES:
+        if each.wanted(strategy, program):
+            made = each.run(program, notes)
+            if made is not program:
+                verify(made, after=each.name)
+            program = made
+    return Built(program, Report(tuple(notes.entries)), frozenset(notes.hidden))
+
+
+def _say(strategy: BuildStrategy, execution: ExecutionStrategy | None, notes: Notes) -> None:
+    """Note what is ignored, and warn of what the original warns of."""
+    for fault in [*strategy.ignored(), *(execution.ignored() if execution else ())]:
+        notes.useless(fault.split("\n")[0], "ignored")
+    reduces = strategy.reduce_strategy == ReduceStrategy.Reduce
+    if strategy.fuse_broadcast_ops and strategy.given("fuse_broadcast_ops"):
+        reason = "Currently, fuse_broadcast_ops only works under Reduce mode."
+        if not reduces:
+            log.warning(reason)
+        notes.useless("fuse_broadcast_ops", "no parameter is broadcast" if reduces else reason)
+    if strategy.fuse_all_optimizer_ops and reduces:
+        reason = "Currently, fuse_all_optimizer_ops only works under AllReduce mode."
+        log.warning(reason)
+        notes.useless("fuse_all_optimizer_ops", reason)
+    if strategy.fuse_relu_depthwise_conv:
+        _depthwise(notes)
+    for name, reason in IGNORED.items():
+        _ignored(strategy, name, reason, notes, aloud=name in ("sync_batch_norm",))
+    for name, reason in _RUN.items() if execution else ():
+        _ignored(execution, name, reason, notes)
+
+
+def _depthwise(notes: Notes) -> None:
+    if notes.device:
+        reason = "cuDNN computes depthwise convolutions without relu"
+    else:
+        reason = f"{_DEPTHWISE} is only supported on GPU, skipped."
+        log.warning(reason)
+    notes.useless(_DEPTHWISE, reason)
+
+
+def _ignored(strategy: Any, name: str, reason: str, notes: Notes, aloud: bool = False) -> None:
+    if getattr(strategy, name) == type(strategy)._DEFAULTS[name]:
+        return
+    notes.useless(name, f"accepted, has no effect: {reason}")
+    if aloud:
+        warnings.warn(f"{name} is accepted and has no effect: {reason}", stacklevel=6)
+
+
+@dataclass(slots=True)
+class Build:
+    """A program's strategy, and what it made of the program's last version."""
+
+    strategy: BuildStrategy = field(default_factory=BuildStrategy)
+    execution: ExecutionStrategy | None = None
+    device: bool = False
+    keep: frozenset[str] = frozenset()
+    _version: int = -1
+    _built: Built | None = None
+
+    def made(self, program: Program, names: Iterable[str] = ()) -> Program:
+        """The program to run when `names` are fed or fetched; rewritten anew if the last one does
+        not compute one of them.
+        """
+        missing = self._built.hidden.intersection(names) if self._built else frozenset()
+        if self._built is None or self._version != program.version or missing:
+            self.keep |= missing
+            self.strategy.finalize()
+            self._built, self._version = self._apply(program), program.version
+            if self._built.hidden.intersection(names):
+                return self.made(program, names)
+        return self._built.program
+
+    def serves(self, program: Program, names: Iterable[str]) -> bool:
+        """Whether `made` gives the program that it gave before."""
+        known = self._built is not None and self._version == program.version
+        return known and self._built.hidden.isdisjoint(names)  # type: ignore[union-attr]
+
+    @property
+    def report(self) -> Report:
+        """What was done last."""
+        return self._built.report if self._built else Report((Entry("none", None, "not built"),))
+
+    def _apply(self, program: Program) -> Built:
+        return applied(
+            program, self.strategy, execution=self.execution, device=self.device, keep=self.keep
+        )
