@@ -51,6 +51,8 @@ def main() -> None:
 @click.option("--cpu", is_flag=True, help="Let CUDAPlace mean the CPU (FLAGS_place=cpu).")
 @click.option("--restart", default=0, show_default=True,
               help="How often the job begins again after a failure.")  # fmt: skip
+@click.option("--steps", default=0, metavar="N",
+              help="Steps of each trainer, for the time left; 0: as in the last run.")  # fmt: skip
 @click.option("--hosts", default="", help="All nodes of an all-reduce job, in the order of ranks.")
 @click.option("--admin/--no-admin", default=True, show_default=True,
               help="Give every process an admin port on loopback, for `bireme top`.")  # fmt: skip
@@ -157,6 +159,7 @@ def top(endpoints: tuple[str, ...], log_dir: Path, once: bool, interval: float) 
     \b
     state      running, starting, waits for trainer N, no answer, done, or exit CODE
     step       steps of a trainer, updates of a server
+    loss       what minimize() was called on, if the script fetches it
     wait       how long a step waits for its round and the new parameters
     stale      others' steps between a trainer's pull and its push (0 in sync)
     in/s out/s bytes of gradients, parameters and rows

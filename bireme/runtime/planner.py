@@ -51,6 +51,7 @@ class Version:
     entries: dict[Any, Entry] = field(default_factory=dict)
     rewritten: Program | None = None
     trains: bool = False  # a run of it is a training step
+    losses: frozenset[str] = frozenset()  # what it minimizes
 
     def serves(self, program: Program, strategy: BuildStrategy | None) -> bool:
         """Whether this is the program's current version, with gradients exchanged as `strategy`
@@ -85,6 +86,7 @@ class Planner:
                 clock = known.clock if known is not None else Clock(program._trainer_id)
                 known = self._versions[program] = Version(program.version, clock, strategy)
                 known.trains = any(op.role & OpRole.Backward for op in program.global_block().ops)
+                known.losses = _losses(program)
                 if program._trainers_endpoints:
                     made = data_parallel(program, strategy)
                     known.rewritten = None if made is program else made
@@ -161,6 +163,16 @@ class Planner:
                 frame[slot] = None
 
         return step
+
+
+def _losses(program: Program) -> frozenset[str]:
+    """What `minimize` was called on: the results of the operators that carry the role Loss."""
+    return frozenset(
+        name
+        for op in program.global_block().ops
+        if op.role & OpRole.Loss and not op.role & OpRole.Backward
+        for name in op.output_arg_names
+    )
 
 
 def _written_by_effects(plan: Plan) -> set[str]:

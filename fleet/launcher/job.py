@@ -10,7 +10,7 @@ from .. import lifeline
 from ..role_maker import MEETING, SERVERS
 from . import ports
 
-__all__ = ["Job", "Seat", "arguments_of", "blas_threads", "inherited", "seats"]
+__all__ = ["Job", "Seat", "arguments_of", "blas_threads", "command_of", "inherited", "seats"]
 
 MODES = ("pserver", "nccl2")
 PROXIES = "http_proxy https_proxy all_proxy grpc_proxy".split()
@@ -46,6 +46,7 @@ class Job:
     echo_all: bool = False  # show the output of every trainer instead of the first only
     server_list: tuple[str, ...] = ()  # endpoints of the whole job, if given
     trainer_list: tuple[str, ...] = ()
+    steps: int = 0  # of a trainer, where known: for the time left
 
     def check(self) -> "Job":
         """Validate the options; returns the job."""
@@ -166,6 +167,11 @@ def seats(job: Job, endpoints: Sequence[str]) -> tuple[Seat, ...]:
         variables = {**shared, **place, **_trainer(rank), **_device(job, i)}
         found.append(Seat("trainer", rank, f"{name}.{i}", variables))
     return tuple(found)
+
+
+def command_of(job: Job) -> tuple[str, ...]:
+    """What makes two jobs the same: script, arguments, mode and size."""
+    return (job.mode, str(job.server_count), str(job.trainers), job.script, *job.arguments)
 
 
 def arguments_of(job: Job, seat: Seat) -> tuple[str, ...]:
