@@ -123,7 +123,7 @@ class Display:
 
     def _without_error(self, lines: list[str]) -> list[str]:
         """Without the message that ends the process, which the launcher shows with the cause."""
-        kept = []
+        kept: list[str] = []
         for line in lines if self.table else ():
             self._in_error = line.startswith(MESSAGE) or (self._in_error and line[:2] == "  ")
             (self.withheld if self._in_error else kept).append(line)
