@@ -23,6 +23,7 @@ PEERS = "PADDLE_TRAINER_ENDPOINTS"
 TRAINERS = "PADDLE_TRAINERS_NUM"
 TRAINER_ID = "PADDLE_TRAINER_ID"
 SERVER_ID = "PADDLE_PSERVER_ID"
+FIRST_ARE_SERVERS = "BIREME_SERVERS"  # so many of the ranks that another launcher started
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"  # where processes meet beside training
 KINDS = {"PSERVER": "server", "TRAINER": "trainer"}
 
@@ -58,9 +59,28 @@ class Environment:
             print(f"bireme: {ranks.cluster} needs no scheduler here: done", file=sys.stderr)
             raise SystemExit(0)
         self._cluster = ranks.cluster
+        ranks = self._divided(ranks)
         found = self._translated(ranks, word or ranks.role or "TRAINER")
         self._agree(found)
         self._variables = {**found, **{k: v for k, v in self._variables.items() if v.strip()}}
+
+    def _divided(self, ranks: Ranks) -> Ranks:
+        """Equal ranks as servers and trainers, if BIREME_SERVERS says how many are servers."""
+        if ranks.role or not self.get(FIRST_ARE_SERVERS):
+            return ranks
+        count = _number(self, FIRST_ARE_SERVERS, least=0)
+        rank, size = int(ranks.rank), int(ranks.size)
+        if count >= size:
+            raise ConfigError(
+                f"{FIRST_ARE_SERVERS} = {count} leaves no trainer",
+                where=f"{ranks.cluster} started {size} processes",
+                hint="start one process for each server and each trainer",
+            )
+        servers, peers = ranks.endpoints[:count], ranks.endpoints[count:]
+        role, own = ("PSERVER", rank) if rank < count else ("TRAINER", rank - count)
+        if count == 0:
+            return ranks
+        return Ranks(ranks.cluster, str(own), str(size - count), peers, role, servers)
 
     def _knows_itself(self, word: str) -> bool:
         """Whether PaddleCloud's variables say which process of its role this is."""
@@ -78,6 +98,8 @@ class Environment:
             del found[TRAINERS]  # the launcher counts servers
         if servers:
             found[SERVERS] = servers
+            if ranks.endpoints:
+                found[PEERS] = ",".join(ranks.endpoints)
         elif word == "TRAINER" and not self.get(SERVERS) and not ranks.role:
             found[PEERS] = ",".join(ranks.endpoints)
             if not ranks.endpoints and not self.get(PEERS):
@@ -147,6 +169,23 @@ class Role:
     def is_first(self) -> bool:
         """Whether this process speaks for the job: trainer 0, or the only process."""
         return not self.is_server and self.trainer_id == 0
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """This role in PaddleCloud's variables."""
+        host, _, port = self.endpoint.rpartition(":")
+        own = {SERVER_ID: self.server_index} if self.is_server else {TRAINER_ID: self.trainer_id}
+        found = {
+            "TRAINING_ROLE": "PSERVER" if self.is_server else "TRAINER",
+            **{name: str(value) for name, value in own.items()},
+            TRAINERS: str(self.trainers),
+            SERVERS: ",".join(self.servers),
+            PEERS: ",".join(self.trainer_endpoints),
+            "PADDLE_CURRENT_ENDPOINT": self.endpoint,
+            "POD_IP": host,
+            "PADDLE_PORT": port,
+        }
+        return {name: value for name, value in found.items() if value}
 
     def __str__(self) -> str:
         if self.is_server:

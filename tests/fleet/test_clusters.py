@@ -45,7 +45,7 @@ TF_JOB = {
     '["j-chief-0.ns.svc:2222"], "worker": ["j-worker-0.ns.svc:2222"]}, "task": {"type": "worker", '
     '"index": 0}, "environment": "cloud"}'
 }
-OPERATOR = {  # paddle-operator, second ps of 2 with 2 workers; the index stands in PADDLE_TRAINER_ID
+OPERATOR = {  # paddle-operator, second ps of 2 with 2 workers
     "POD_IP": "wide-ps-1", "PADDLE_TRAINER_ID": "1", "TRAINING_ROLE": "PSERVER",
     "PADDLE_TRAINING_ROLE": "PSERVER", "TRAINER_PORTS_NUM": "20", "PADDLE_PORT": "2379",
     "PADDLE_PSERVERS_IP_PORT_LIST": "wide-ps-0:2379,wide-ps-1:2379",
@@ -205,8 +205,8 @@ KUBERNETES_SERVER = {**KUBERNETES, "TRAINING_ROLE": "PSERVER", "POD_IP": "10.0.0
         (KUBERNETES_SERVER, "ps-1.ps:6174", 3),
         (
             {
-                **SLURM, "TRAINING_ROLE": "PSERVER", "SLURM_PROCID": "0", "PADDLE_TRAINERS_NUM": "3",
-                "PADDLE_PSERVERS_IP_PORT_LIST": "gpu09:6170",
+                **SLURM, "TRAINING_ROLE": "PSERVER", "SLURM_PROCID": "0",
+                "PADDLE_TRAINERS_NUM": "3", "PADDLE_PSERVERS_IP_PORT_LIST": "gpu09:6170",
             },
             "gpu09:6170", 3,
         ),
@@ -255,6 +255,26 @@ def test_variables_that_contradict_each_other_are_named(
 ) -> None:
     with pytest.raises(ConfigError, match=names):
         Role.read(environ)
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_the_first_ranks_are_servers_if_told_so(index: int) -> None:
+    task = {**SLURM, "SLURM_PROCID": str(index), "SLURM_NODEID": str(index // 2)}
+    hosts = "gpu09:6170 gpu09:6171 gpu10:6170 gpu10:6171 login:6170".split()
+    role = Role.read({**task, "BIREME_SERVERS": "2"})
+    assert (role.servers, role.trainers) == (tuple(hosts[:2]), 3)
+    assert role.trainer_endpoints == tuple(hosts[2:])
+    assert role.endpoint == hosts[index]
+    assert role.is_server == (index < 2)
+    assert role.trainer_id == max(0, index - 2)
+    again = Role.read(role.variables)  # in PaddleCloud's words
+    assert again == role
+
+
+def test_servers_need_trainers() -> None:
+    with pytest.raises(ConfigError, match="BIREME_SERVERS = 2 leaves no trainer"):
+        Role.read({**OPEN_MPI, "BIREME_SERVERS": "2"})
+    assert Role.read({**OPEN_MPI, "BIREME_SERVERS": "0"}) == Role.read(OPEN_MPI)
 
 
 def test_every_launcher_is_tested() -> None:
