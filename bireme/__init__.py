@@ -4,10 +4,15 @@
 attributes. No logic, and no slow import.
 """
 
+import os
 from importlib import import_module
 from typing import Any
 
 from bireme.version import __version__ as __version__
+
+_above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if os.path.isfile(os.path.join(_above, "pyproject.toml")):  # a checkout, installed or not
+    __path__.append(_above)  # where fleet/, transpiler/ and the others are
 
 _NAMES: dict[str, str] = {
     name: module
@@ -33,6 +38,7 @@ _NAMES: dict[str, str] = {
         "bireme.io": "save load",
         "bireme.reader": "DataFeeder DatasetFactory InMemoryDataset QueueDataset",
         "bireme.flags": "get_flags set_flags",
+        "bireme.monitoring.curve_files": "save_curves",
     }.items()
     for name in names.split()
 }

@@ -51,9 +51,15 @@ def main() -> None:
 @click.option("--cpu", is_flag=True, help="Let CUDAPlace mean the CPU (FLAGS_place=cpu).")
 @click.option("--restart", default=0, show_default=True,
               help="How often the job begins again after a failure.")  # fmt: skip
+@click.option("--steps", default=0, metavar="N",
+              help="Steps of each trainer, for the time left; 0: as in the last run.")  # fmt: skip
 @click.option("--hosts", default="", help="All nodes of an all-reduce job, in the order of ranks.")
 @click.option("--admin/--no-admin", default=True, show_default=True,
               help="Give every process an admin port on loopback, for `bireme top`.")  # fmt: skip
+@click.option("--emit", type=click.Choice(["kubernetes", "slurm"]),
+              help="Start nothing; print the job as a manifest or a batch script.")  # fmt: skip
+@click.option("--image", default="", help="Container image, for --emit kubernetes.")
+@click.option("--name", default="", help="Name of the job, for --emit.  [default: the script's]")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **options: Any) -> None:
@@ -72,15 +78,22 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
     \b
     bireme launch --servers 2 --trainers 2 examples/digits.py --epochs 5
     bireme launch --mode nccl2 --trainers 2 examples/digits.py
+    bireme launch --emit kubernetes --image registry/train:1 train.py | kubectl apply -f -
+    bireme launch --emit slurm --servers 2 --trainers 8 train.py | sbatch
     bireme launch train.py --role {role} --trainer_id {index} --endpoints {servers} \\
         --current_endpoint {endpoint} --trainers {trainers}
     """
+    from .launcher.emit import emit
     from .launcher.watch import run_job
 
     devices, nodes = (
         tuple(word.strip() for word in text.split(",") if word.strip()) for text in (gpus, hosts)
     )
+    emitted, names = options.pop("emit"), [options.pop("image"), options.pop("name")]
     job = Job(script, arguments, gpus=devices, hosts=nodes, **options)
+    if emitted:
+        click.echo(emit(emitted, job, *names), nl=False)
+        return
     sys.exit(run_job(job, dict(os.environ), click.echo))
 
 
@@ -93,8 +106,11 @@ def run(script: str, arguments: tuple[str, ...], cpu: bool, module: bool) -> Non
     """Run SCRIPT in this process: `import paddle.fluid` means bireme, and errors are messages.
 
     The environment decides the role, as it does under `python SCRIPT`: nothing set means local
-    training. Paddle's launchers are modules: -m paddle.distributed.launch starts one process for
-    each device, -m paddle.distributed.launch_ps servers and workers, as the tutorials print it.
+    training. Under srun, mpiexec or torchrun, BIREME_SERVERS=N makes the first N processes servers,
+    and the script finds PaddleCloud's variables; {role}, {index}, {endpoint}, {servers} and
+    {trainers} among its arguments are filled in, as by `bireme launch`. Paddle's launchers are
+    modules: -m paddle.distributed.launch starts one process for each device, -m
+    paddle.distributed.launch_ps servers and workers, as the tutorials print it.
 
     \b
     bireme run --cpu -m paddle.distributed.launch --selected_gpus=0,1 --log_dir mylog train.py
@@ -102,13 +118,20 @@ def run(script: str, arguments: tuple[str, ...], cpu: bool, module: bool) -> Non
     \b
     TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=0 PADDLE_TRAINERS_NUM=2 \\
         PADDLE_PSERVERS_IP_PORT_LIST=10.0.0.1:6174,10.0.0.2:6174 bireme run train.py
+
+    \b
+    BIREME_SERVERS=2 mpiexec -n 4 bireme run train.py
     """
     if cpu:
         os.environ["FLAGS_place"] = "cpu"  # noqa: SIM112  # the name of the flag
+    from .launcher.foreign import adopted
     from .scripts.script import execute_module, run_script
 
     try:
-        (execute_module if module else run_script)(script, arguments)
+        if module:
+            execute_module(script, arguments)
+        else:
+            run_script(script, adopted(arguments, os.environ))
     except KeyboardInterrupt:  # which click would answer with a code of its own
         uncaught.interrupted()
 
@@ -157,6 +180,7 @@ def top(endpoints: tuple[str, ...], log_dir: Path, once: bool, interval: float) 
     \b
     state      running, starting, waits for trainer N, no answer, done, or exit CODE
     step       steps of a trainer, updates of a server
+    loss       what minimize() was called on, if the script fetches it
     wait       how long a step waits for its round and the new parameters
     stale      others' steps between a trainer's pull and its push (0 in sync)
     in/s out/s bytes of gradients, parameters and rows

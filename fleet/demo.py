@@ -80,5 +80,5 @@ def _watch(launcher: "subprocess.Popen[bytes]", folder: Path) -> None:
             raise ConfigError("the launcher did not start", where=f"see {folder}")
         time.sleep(0.05)
     if (folder / job_file.NAME).exists():
-        pause = 0.5 if sys.stdout.isatty() else 3.0
+        pause = 0.5 if sys.stdout.isatty() else 2.0
         top.show(lambda: job_file.read(folder), once=False, interval=pause)

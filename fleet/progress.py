@@ -1,19 +1,27 @@
 """Progress reports to the launcher: JSON lines through a pipe.
 
-Without a launcher, reports are dropped. Reporting never blocks: reports are dropped if the pipe is
-full.
+A script may report figures of its own; `follow` reports what the runtime counts. Without a
+launcher, reports are dropped. Reporting never blocks: reports are dropped if the pipe is full.
 """
 
+import atexit
 import json
 import os
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
+from bireme.ending import describe, in_order
+from bireme.errors import Aborted, PeerError
 from bireme.monitoring.counters import tally
 
-__all__ = ["VARIABLE", "report", "report_admin"]
+__all__ = ["CURVES", "VARIABLE", "follow", "report", "report_admin", "report_end"]
 
 VARIABLE = "BIREME_PROGRESS_FD"
+CURVES = "BIREME_CURVES"  # the file for this process's curves
+PAUSE = 0.5  # seconds between two reports of what is counted
+OWN, PEERS, TOLD = 0, 1, 2  # an error's own, of lost peers, told by a peer
 
 _descriptor: int | None = None
 
@@ -36,9 +44,12 @@ def report(
     loss: float | None = None,
     accuracy: float | None = None,
     samples: int | None = None,
+    total: int | None = None,
 ) -> None:
-    """Show these figures in the launcher's table; `samples` counts all samples since the start."""
-    figures = {"step": step, "loss": loss, "accuracy": accuracy, "samples": samples}
+    """Show these figures in the launcher's table; `samples` counts all samples since the start,
+    `total` is the number of steps there will be.
+    """
+    figures = {"step": step, "loss": loss, "accuracy": accuracy, "samples": samples, "total": total}
     row = {
         k: float(v) if k in ("loss", "accuracy") else int(v)
         for k, v in figures.items()
@@ -53,15 +64,69 @@ def report_admin(endpoint: str) -> None:
     _tell({"admin": endpoint})
 
 
-def _tell(row: dict[str, Any]) -> None:
+def report_end(error: BaseException) -> None:
+    """Tell the launcher which error ends this process, and whether it began elsewhere."""
+    if not in_order(error):
+        origin = (
+            TOLD if isinstance(error, Aborted) else PEERS if isinstance(error, PeerError) else OWN
+        )
+        _tell({"error": describe(error)[:500], "origin": origin})
+
+
+def follow() -> None:
+    """Report steps, samples and loss as the runtime counts them, from a thread, and once more at
+    the end; keep the file of curves up to date.
+    """
+    if _told() < 0:
+        return
+    thread = threading.Thread(target=_follow, name="progress", daemon=True)
+    thread.start()
+    atexit.register(_report_counts, os.getpid())
+
+
+def _follow() -> None:
+    sleep = threading.Event()
+    while not sleep.wait(PAUSE):
+        _report_counts(os.getpid())
+
+
+def _report_counts(process: int) -> None:
+    if process != os.getpid():  # a fork of the one that reports
+        return
+    counted: dict[str, Any] = {}
+    for source in (tally, *tally.sources):
+        counted.update(source.status())
+    row = {k: counted[k] for k in ("step", "samples", "loss", "accuracy") if k in counted}
+    if row.get("step"):
+        _tell({"counted": row})
+    path = os.environ.get(CURVES, "")
+    if path and (table := tally.curves.csv()):
+        _write(Path(path), table)
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}")
+    try:
+        draft.write_text(text)
+        draft.replace(path)
+    except OSError:  # a full disk stops no training
+        os.environ.pop(CURVES, None)
+
+
+def _told() -> int:
     global _descriptor
     if _descriptor is None:
         _descriptor = _open()
-    if _descriptor < 0:
+    return _descriptor
+
+
+def _tell(row: dict[str, Any]) -> None:
+    global _descriptor
+    if _told() < 0:
         return
     line = json.dumps({**row, "time": time.monotonic()}) + "\n"
     try:
-        os.write(_descriptor, line.encode())  # shorter than PIPE_BUF, so the write is atomic
+        os.write(_told(), line.encode())  # shorter than PIPE_BUF, so the write is atomic
     except BlockingIOError:
         return
     except OSError:

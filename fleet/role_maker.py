@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bireme import flags
 from bireme.errors import ConfigError
 
-from .clusters import ranks_in
+from .clusters import Ranks, ranks_in
 from .scripts import uncaught
 
 __all__ = ["Environment", "Role", "check_endpoint"]
@@ -22,6 +22,8 @@ SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
 PEERS = "PADDLE_TRAINER_ENDPOINTS"
 TRAINERS = "PADDLE_TRAINERS_NUM"
 TRAINER_ID = "PADDLE_TRAINER_ID"
+SERVER_ID = "PADDLE_PSERVER_ID"
+FIRST_ARE_SERVERS = "BIREME_SERVERS"  # so many of the ranks that another launcher started
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"  # where processes meet beside training
 KINDS = {"PSERVER": "server", "TRAINER": "trainer"}
 
@@ -50,12 +52,55 @@ class Environment:
             alone: whether one process is a cluster too.
         """
         word = _word(self)
-        ranks = None if word == "PSERVER" or self.get(TRAINER_ID) else ranks_in(self._variables)
-        if ranks is None or (ranks.size == "1" and not word and not alone):
+        ranks = None if self._knows_itself(word) else ranks_in(self._variables)
+        if ranks is None or (ranks.size == "1" and not (word or ranks.role or alone)):
             return
+        if ranks.role == "SCHEDULER":
+            print(f"bireme: {ranks.cluster} needs no scheduler here: done", file=sys.stderr)
+            raise SystemExit(0)
         self._cluster = ranks.cluster
-        found = {"TRAINING_ROLE": "TRAINER", TRAINER_ID: ranks.rank, TRAINERS: ranks.size}
-        if not self.get(SERVERS):
+        ranks = self._divided(ranks)
+        found = self._translated(ranks, word or ranks.role or "TRAINER")
+        self._agree(found)
+        self._variables = {**found, **{k: v for k, v in self._variables.items() if v.strip()}}
+
+    def _divided(self, ranks: Ranks) -> Ranks:
+        """Equal ranks as servers and trainers, if BIREME_SERVERS says how many are servers."""
+        if ranks.role or not self.get(FIRST_ARE_SERVERS):
+            return ranks
+        count = _number(self, FIRST_ARE_SERVERS, least=0)
+        rank, size = int(ranks.rank), int(ranks.size)
+        if count >= size:
+            raise ConfigError(
+                f"{FIRST_ARE_SERVERS} = {count} leaves no trainer",
+                where=f"{ranks.cluster} started {size} processes",
+                hint="start one process for each server and each trainer",
+            )
+        servers, peers = ranks.endpoints[:count], ranks.endpoints[count:]
+        role, own = ("PSERVER", rank) if rank < count else ("TRAINER", rank - count)
+        if count == 0:
+            return ranks
+        return Ranks(ranks.cluster, str(own), str(size - count), peers, role, servers)
+
+    def _knows_itself(self, word: str) -> bool:
+        """Whether PaddleCloud's variables say which process of its role this is."""
+        if word == "PSERVER":
+            address = self.get("POD_IP") and self.get("PADDLE_PORT")
+            return bool(self.get("PADDLE_CURRENT_ENDPOINT") or address or self.get(SERVER_ID))
+        return bool(self.get(TRAINER_ID))
+
+    def _translated(self, ranks: Ranks, word: str) -> dict[str, str]:
+        """The launcher's words in PaddleCloud's."""
+        servers = ",".join(ranks.servers)
+        own = SERVER_ID if word == "PSERVER" else TRAINER_ID
+        found = {"TRAINING_ROLE": ranks.role or word, TRAINERS: ranks.size, own: ranks.rank}
+        if word == "PSERVER" and not ranks.role:
+            del found[TRAINERS]  # the launcher counts servers
+        if servers:
+            found[SERVERS] = servers
+            if ranks.endpoints:
+                found[PEERS] = ",".join(ranks.endpoints)
+        elif word == "TRAINER" and not self.get(SERVERS) and not ranks.role:
             found[PEERS] = ",".join(ranks.endpoints)
             if not ranks.endpoints and not self.get(PEERS):
                 raise ConfigError(
@@ -63,7 +108,17 @@ class Environment:
                     hint=f"set {PEERS} to host:port of every rank, or {SERVERS} for a job with "
                     "servers, the same on every process",
                 )
-        self._variables = {**found, **{k: v for k, v in self._variables.items() if v.strip()}}
+        return found
+
+    def _agree(self, found: Mapping[str, str]) -> None:
+        """ConfigError if PaddleCloud's variables and the launcher's contradict each other."""
+        for name in ("TRAINING_ROLE", TRAINERS):
+            mine = self.get(name)
+            if mine and name in found and mine.upper() != found[name]:
+                raise ConfigError(
+                    f"{name} is {mine}, and {self._cluster} says {found[name]}",
+                    hint=f"unset {name}, or start the process without {self._cluster}",
+                )
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -114,6 +169,23 @@ class Role:
     def is_first(self) -> bool:
         """Whether this process speaks for the job: trainer 0, or the only process."""
         return not self.is_server and self.trainer_id == 0
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """This role in PaddleCloud's variables."""
+        host, _, port = self.endpoint.rpartition(":")
+        own = {SERVER_ID: self.server_index} if self.is_server else {TRAINER_ID: self.trainer_id}
+        found = {
+            "TRAINING_ROLE": "PSERVER" if self.is_server else "TRAINER",
+            **{name: str(value) for name, value in own.items()},
+            TRAINERS: str(self.trainers),
+            SERVERS: ",".join(self.servers),
+            PEERS: ",".join(self.trainer_endpoints),
+            "PADDLE_CURRENT_ENDPOINT": self.endpoint,
+            "POD_IP": host,
+            "PADDLE_PORT": port,
+        }
+        return {name: value for name, value in found.items() if value}
 
     def __str__(self) -> str:
         if self.is_server:
@@ -226,16 +298,12 @@ def _trainer_endpoint(environ: Environment, peers: tuple[str, ...], trainer_id: 
 
 
 def _own_endpoint(environ: Environment, servers: tuple[str, ...]) -> str:
-    """The endpoint of this server, by PADDLE_CURRENT_ENDPOINT, or by POD_IP and PADDLE_PORT."""
+    """The endpoint of this server, by PADDLE_CURRENT_ENDPOINT, by POD_IP and PADDLE_PORT, or by its
+    place in the list.
+    """
     given = environ.get("PADDLE_CURRENT_ENDPOINT")
     parts = [environ.get(name) for name in ("POD_IP", "PADDLE_PORT")]
-    endpoint = given or ":".join(parts)
-    if not given and not all(parts):
-        raise ConfigError(
-            "a server does not know its own endpoint",
-            where="PADDLE_CURRENT_ENDPOINT is not set, nor POD_IP with PADDLE_PORT",
-            hint=f"set PADDLE_CURRENT_ENDPOINT to one of {SERVERS}",
-        )
+    endpoint = given or (":".join(parts) if all(parts) else _listed(environ, servers))
     if given and all(parts) and given != ":".join(parts):
         raise ConfigError(
             f"PADDLE_CURRENT_ENDPOINT is {given}, POD_IP and PADDLE_PORT say {':'.join(parts)}",
@@ -248,6 +316,24 @@ def _own_endpoint(environ: Environment, servers: tuple[str, ...]) -> str:
             hint="PADDLE_CURRENT_ENDPOINT (or POD_IP and PADDLE_PORT) must name one of the list",
         )
     return endpoint
+
+
+def _listed(environ: Environment, servers: tuple[str, ...]) -> str:
+    """The endpoint at the place that PADDLE_PSERVER_ID names."""
+    index = environ.get(SERVER_ID)
+    if not index:
+        raise ConfigError(
+            "a server does not know its own endpoint",
+            where="PADDLE_CURRENT_ENDPOINT is not set, nor POD_IP with PADDLE_PORT",
+            hint=f"set PADDLE_CURRENT_ENDPOINT to one of {SERVERS}",
+        )
+    if not index.isdecimal() or int(index) >= len(servers):
+        raise ConfigError(
+            f"{SERVER_ID} = {index!r} is no place in the list of servers",
+            where=f"{SERVERS} = {','.join(servers)}",
+            hint=f"places run from 0 to {len(servers) - 1}",
+        )
+    return servers[int(index)]
 
 
 def _endpoints(environ: Environment, name: str, required_by: str = "") -> tuple[str, ...]:

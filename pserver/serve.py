@@ -102,6 +102,7 @@ def host(settings: Settings, updates: Updates, times: Limits) -> None:
             failure = asyncio.run(_serve(settings, server, updates, times, signals))
     finally:
         tally.sources.remove(view)
+        tally.steps = int(view.status()["step"])
         server.close()
     if server.error is not None or failure is not None:
         tally.note(server.error or (failure and failure.text))

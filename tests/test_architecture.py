@@ -98,6 +98,8 @@ HIDDEN = {
     ("fleet/certs.py", "trustme"): "trustme is optional",
     ("fleet/cli.py", "bireme.fleet.explain"): _CLI,
     ("fleet/cli.py", "bireme.flags"): _CLI,
+    ("fleet/cli.py", "bireme.fleet.launcher.emit"): _CLI,
+    ("fleet/cli.py", "bireme.fleet.launcher.foreign"): _CLI,
     ("fleet/cli.py", "bireme.fleet.launcher.watch"): _CLI,
     ("fleet/cli.py", "bireme.fleet.scripts.script"): _CLI,
     ("fleet/cli.py", "bireme.fleet.launcher.job_file"): _CLI,

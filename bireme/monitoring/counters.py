@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from .curves import Curves
+
 __all__ = ["SECONDS", "STEPS", "Histogram", "Sample", "Source", "Tally", "tally"]
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
@@ -76,6 +78,7 @@ class Tally:
     saves: Histogram = field(default_factory=Histogram)
     gauges: dict[str, float] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
+    curves: Curves = field(default_factory=Curves)
 
     def enter(self, role: str, index: int) -> None:
         """Set the role; the process is ready for work."""
@@ -86,6 +89,12 @@ class Tally:
         self.steps += 1
         self.samples_seen += samples
         self.step_seconds.observe(seconds)
+
+    def fetched(self, figures: Mapping[str, float]) -> None:
+        """Note the numbers that the last step fetched, by name."""
+        self.curves.add(self.steps, figures)
+        if "loss" in figures:
+            self.gauges["bireme_loss"] = figures["loss"]
 
     def saved(self, size: int, seconds: float, now: float) -> None:
         """Count a checkpoint of `size` bytes written at `now`, in seconds since 1970."""

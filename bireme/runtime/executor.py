@@ -29,7 +29,7 @@ from .compiled_program import CompiledProgram
 from .context import RunContext
 from .device import device_of
 from .feeding import batch_size, fetch_names, from_loaders
-from .fetching import fetched
+from .fetching import fetched, figures
 from .observe import observer
 from .plan import Plan
 from .planner import Planner, Version
@@ -128,9 +128,13 @@ class Executor:
         began = time.perf_counter()
         plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
         version.clock.step += 1
+        seconds = time.perf_counter() - began
+        results = fetched(plan, frame, return_numpy=return_numpy)
         if version.trains:
-            tally.step(batch_size(feed), time.perf_counter() - began)
-        return fetched(plan, frame, return_numpy=return_numpy)
+            tally.step(batch_size(feed), seconds)
+            if names:
+                tally.fetched(figures(names, results, version.losses))
+        return results
 
     def train_from_dataset(
         self,

@@ -1,5 +1,6 @@
 """Fetched values, as arrays or LoD tensors that later runs do not change."""
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from .plan import Plan
 from .scope import Scope, global_scope
 from .steps import Frame
 
-__all__ = ["Single", "as_numpy", "fetch_var", "fetched"]
+__all__ = ["Single", "as_numpy", "fetch_var", "fetched", "figures"]
 
 
 class Single(np.ndarray):
@@ -74,6 +75,19 @@ def fetched(plan: Plan, frame: Frame, *, return_numpy: bool) -> list[Any]:
             raise _empty(plan, slot)
         results.append(_result(frame[slot], structure or (), shared, return_numpy=return_numpy))
     return results
+
+
+def figures(
+    names: Sequence[str], values: Sequence[Any], losses: Collection[str]
+) -> dict[str, float]:
+    """The fetched floats of one element by name; what was minimized is called `loss`."""
+    found: dict[str, float] = {}
+    for name, value in zip(names, values, strict=True):
+        array = value.array if isinstance(value, LoDTensor) else value
+        if isinstance(array, np.ndarray) and array.size == 1 and array.dtype.kind == "f":
+            label = "loss" if name in losses and "loss" not in found else name
+            found[label] = float(array.item())
+    return found
 
 
 def _result(value: Any, lod: Any, shared: bool, *, return_numpy: bool) -> Any:

@@ -51,6 +51,7 @@ class Version:
     entries: dict[Any, Entry] = field(default_factory=dict)
     rewritten: Program | None = None
     trains: bool = False  # a run of it is a training step
+    losses: frozenset[str] = frozenset()  # what it minimizes
 
     def serves(self, program: Program, build: Build | None, names: Sequence[str]) -> bool:
         """Whether this is the program's current version, as `build` rewrites it, in which `names`
@@ -96,6 +97,7 @@ class Planner:
                     build = Build()
                 known = self._versions[program] = Version(program.version, clock, build)
                 known.trains = any(op.role & OpRole.Backward for op in program.global_block().ops)
+                known.losses = _losses(program)
                 if build is not None:
                     build.device = isinstance(self._place, CUDAPlace)
                     made = build.made(program, names)
@@ -173,6 +175,16 @@ class Planner:
                 frame[slot] = None
 
         return step
+
+
+def _losses(program: Program) -> frozenset[str]:
+    """What `minimize` was called on: the results of the operators that carry the role Loss."""
+    return frozenset(
+        name
+        for op in program.global_block().ops
+        if op.role & OpRole.Loss and not op.role & OpRole.Backward
+        for name in op.output_arg_names
+    )
 
 
 def _written_by_effects(plan: Plan) -> set[str]:

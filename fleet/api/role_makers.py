@@ -247,7 +247,7 @@ class GeneralRoleMaker(RoleMakerBase):
         self._place = str(kwargs.get("http_ip_port", ""))
 
     def _find(self) -> role_maker.Role:
-        found = role_maker.Role.read(_with_own_endpoint(os.environ))
+        found = role_maker.Role.read(os.environ)
         if not found.servers or not found.trainer_endpoints:
             raise ConfigError(
                 "GeneralRoleMaker needs the endpoints of all servers and workers",
@@ -276,16 +276,6 @@ class MPISymetricRoleMaker(RoleMakerBase):
 
     def get_local_ip(self) -> str:
         return self.role.endpoint.rpartition(":")[0]
-
-
-def _with_own_endpoint(environ: Any) -> dict[str, str]:
-    """PADDLE_PSERVER_ID names a server as well as its address does."""
-    index = environ.get("PADDLE_PSERVER_ID", "")
-    servers = [e for e in environ.get(role_maker.SERVERS, "").split(",") if e]
-    known = environ.get("PADDLE_CURRENT_ENDPOINT") or environ.get("POD_IP")
-    if known or not index.isdecimal() or int(index) >= len(servers):
-        return dict(environ)
-    return {**environ, "PADDLE_CURRENT_ENDPOINT": servers[int(index)]}
 
 
 def _refusal(kind: type[Exception], what: str, where: str, hint: str) -> BiremeError:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import progress
 from .job import Seat
+from .pace import Pace
 
 __all__ = ["Child"]
 
@@ -26,6 +27,8 @@ class Child:
         environment: Mapping[str, str],
         log_dir: Path,
         append: bool = False,
+        curves: bool = False,
+        total: float = 0,
     ) -> None:
         self.seat = seat
         self.log = log_dir / seat.log
@@ -33,8 +36,14 @@ class Child:
         self.log_begin = self.log.stat().st_size if append and self.log.exists() else 0
         self.exit_code: int | None = None
         self.admin = ""
-        self.figures: dict[str, float] = {}
-        self.speed: float | None = None
+        self.curves = log_dir / f"curves.{seat.role}.{seat.index}.csv" if curves else None
+        self.figures: dict[str, float] = {}  # that the script reports
+        self.counted: dict[str, float] = {}  # by the runtime
+        self.error = ""
+        self.origin = progress.OWN  # of the error, or of an exit without one
+        self.pace = Pace()
+        self.total = total  # steps there will be, if known
+        self.total_is_guess = False
         self._rest = b""
         self.reports, self._process = self._start(command, environment)
         self.life = os.pidfd_open(self._process.pid)
@@ -45,6 +54,9 @@ class Child:
         reports, writer = os.pipe()
         os.set_blocking(reports, False)
         variables = {**environment, **self.seat.variables, progress.VARIABLE: str(writer)}
+        if self.curves:
+            self.curves.unlink(missing_ok=True)
+            variables[progress.CURVES] = str(self.curves.absolute())
         try:
             with open(self.log, "ab" if self.log_begin else "wb") as log:
                 process = subprocess.Popen(
@@ -81,15 +93,19 @@ class Child:
         return True
 
     def _take(self, row: dict[str, Any]) -> None:
+        now = float(row.pop("time"))
         self.admin = str(row.pop("admin", self.admin))
-        if row.keys() <= {"time"}:  # about the process, not its progress
-            return
-        row = {name: float(value) for name, value in row.items()}
-        if "samples" in row and "samples" in self.figures:
-            elapsed = row["time"] - self.figures["time"]
-            rate = (row["samples"] - self.figures["samples"]) / elapsed if elapsed > 0 else 0.0
-            self.speed = rate if self.speed is None else 0.9 * self.speed + 0.1 * rate
-        self.figures.update(row)
+        self.error = str(row.pop("error", self.error))
+        self.origin = int(row.pop("origin", self.origin))
+        self.counted.update(row.pop("counted", {}))
+        self.figures.update({name: float(value) for name, value in row.items()})
+        seen = self.seen
+        self.pace.note(now, {name: seen[name] for name in ("step", "samples") if name in seen})
+
+    @property
+    def seen(self) -> dict[str, float]:
+        """The latest figures: the script's own, and what the runtime counts of the rest."""
+        return {**self.counted, **self.figures}
 
     def signal_group(self, number: signal.Signals) -> None:
         """Signal the process and its descendants; does nothing if they have exited."""
@@ -120,10 +136,8 @@ class Child:
             return file.read().decode(errors="replace").splitlines()[-lines:]
 
     def last_word(self) -> str:
-        """Its error message if it exited with one, else its last line."""
-        lines = self.tail(6)
-        errors = [line for line in lines if line.startswith("bireme: ")]
-        return (errors or lines or [""])[-1].removeprefix("bireme: ")
+        """The error that ended it; of one that could not tell, the last line of its log."""
+        return self.error or (self.tail(1) or [""])[-1].removeprefix("bireme: ")
 
     def close(self) -> None:
         os.close(self.reports)

@@ -6,7 +6,7 @@ The table is live on a terminal; elsewhere one line per process is printed perio
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, TextIO
 
 from rich.console import Console
@@ -15,34 +15,67 @@ from rich.live import Live
 from bireme.text_tables import plain_text, table_of
 
 from .child import Child
+from .pace import clock_text
 
 __all__ = ["Display"]
 
-COLUMNS = ("process", "state", "step", "loss", "accuracy", "samples/s")
-RIGHT = COLUMNS[2:]
+NONE = "-"
+FIRST, LAST = ("process", "state", "step"), ("samples/s", "left")
+MESSAGE = "bireme: "  # begins an error that ended a process
+PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds between lines where nothing stays in place
+Figures = Mapping[str, float]
 
 
-def _cells(child: Child) -> tuple[str, ...]:
-    figures = child.figures
-    state = (
-        "running"
-        if child.running
-        else "done"
-        if child.exit_code == 0
-        else f"exit {child.exit_code}"
-    )
-    return (
-        str(child.seat),
-        state,
-        f"{figures['step']:.0f}" if "step" in figures else "-",
-        f"{figures['loss']:.4f}" if "loss" in figures else "-",
-        f"{figures['accuracy']:.3f}" if "accuracy" in figures else "-",
-        f"{child.speed:,.0f}" if child.speed is not None else "-",
-    )
+def _table(
+    children: Sequence[Child], own_figures: bool
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows; columns for loss and accuracy only where a process has one.
+
+    `own_figures`: only what the scripts report.
+    """
+    seen = [child.figures if own_figures else child.seen for child in children]
+    kinds = [kind for kind in FORMATS if any(kind in figures for figures in seen)]
+    rows = [
+        (str(child.seat), _state(child), *_figures(child, figures, kinds))
+        for child, figures in zip(children, seen, strict=True)
+    ]
+    return (*FIRST, *kinds, *LAST), rows
+
+
+FORMATS = {"loss": "{:.4f}", "accuracy": "{:.3f}"}
+
+
+def _state(child: Child) -> str:
+    if child.running:
+        return "running"
+    return "done" if child.exit_code == 0 else f"exit {child.exit_code}"
+
+
+def _figures(child: Child, figures: Figures, kinds: Sequence[str]) -> list[str]:
+    """The cells from `step` on."""
+    rate = child.pace.rate("samples") if "samples" in figures else None
+    return [
+        f"{figures['step']:.0f}" if "step" in figures else NONE,
+        *(FORMATS[kind].format(figures[kind]) if kind in figures else NONE for kind in kinds),
+        f"{rate:,.0f}" if rate is not None else NONE,
+        _left(child, figures),
+    ]
+
+
+def _left(child: Child, figures: Figures) -> str:
+    """Time until the last step; `~` if it is known from the last run only."""
+    total = figures.get("total", child.total)
+    if not (child.running and total and "step" in figures):
+        return NONE
+    seconds = child.pace.left(figures["step"], total)
+    guess = "~" if child.total_is_guess and "total" not in figures else ""
+    return NONE if seconds is None else f"{guess}{clock_text(seconds)}"
 
 
 class Display:
-    """Prints to `out` until `close`, five times a second on a terminal, else every 2 s."""
+    """Prints to `out` until `close`, five times a second on a terminal; elsewhere after 2 s, and
+    then more and more rarely.
+    """
 
     def __init__(
         self,
@@ -57,11 +90,14 @@ class Display:
         console = Console(file=out, force_terminal=out.isatty())
         terminal = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, auto_refresh=False, transient=True) if terminal else None
-        self._pause = 0.2 if self._live else 2.0
+        self._pause = 0.2 if self._live else PAUSE
         self._next = time.monotonic() + self._pause
         trainers = [child for child in children if child.seat.role == "trainer"]
         self._logs: list[IO[bytes]] = []
-        for child in trainers if echo_all else trainers[:1]:
+        self._in_error = False
+        self.withheld: list[str] = []
+        self.shown = trainers if echo_all else trainers[:1]
+        for child in self.shown:
             self._logs.append(open(child.log, "rb"))  # noqa: SIM115  # until close
             self._logs[-1].seek(child.log_begin)
 
@@ -77,11 +113,25 @@ class Display:
     def refresh(self, last: bool = False) -> None:
         """Show new output of trainers, and the table when due."""
         for log in self._logs:
-            if output := _new_lines(log, last):
+            if output := self._without_error(_new_lines(log, last)):
                 self.say(*output)
         if last or time.monotonic() >= self._next:
+            if not self._live:
+                self._pause = min(1.5 * self._pause, LONGEST_PAUSE)
             self._next = time.monotonic() + self._pause
             self._draw(last)
+
+    def _without_error(self, lines: list[str]) -> list[str]:
+        """Without the message that ends the process, which the launcher shows with the cause."""
+        kept: list[str] = []
+        for line in lines if self.table else ():
+            self._in_error = line.startswith(MESSAGE) or (self._in_error and line[:2] == "  ")
+            (self.withheld if self._in_error else kept).append(line)
+        return kept if self.table else lines
+
+    def unseen_tail(self, child: Child) -> list[str]:
+        """The end of a child's log, or of what is shown here already, the rest."""
+        return self.withheld if child in self.shown and self.table else child.tail()
 
     def close(self) -> None:
         self.refresh(last=True)
@@ -91,15 +141,16 @@ class Display:
     def _draw(self, last: bool) -> None:
         if not (self.table or any(child.figures for child in self._children)):
             return
-        rows = [_cells(child) for child in self._children]
+        head, rows = _table(self._children, own_figures=not self.table)
         if last:
             self._stop_live()
-            self.say(plain_text(COLUMNS, rows, RIGHT))
+            self.say(plain_text(head, rows, head[2:]))
         elif self._live:
             self._live.start()
-            self._live.update(table_of(COLUMNS, rows, RIGHT), refresh=True)
+            self._live.update(table_of(head, rows, head[2:]), refresh=True)
         else:
-            self.say(*(line for line in map(_brief, self._children) if line))
+            progress = zip(self._children, rows, strict=True)
+            self.say(*(line for child, row in progress if (line := _brief(child, head, row))))
 
     def _stop_live(self) -> None:
         """Remove the live table and continue in plain text."""
@@ -117,9 +168,11 @@ def _new_lines(log: IO[bytes], last: bool) -> list[str]:
     return data[:whole].decode(errors="replace").splitlines()
 
 
-def _brief(child: Child) -> str:
-    """One line about a running process that has reported progress."""
-    if not (child.running and child.figures):
+def _brief(child: Child, head: Sequence[str], row: Sequence[str]) -> str:
+    """One line about a running trainer that has made progress."""
+    if not child.running or child.seat.role == "server" or row[2] == NONE:
         return ""
-    named = zip(COLUMNS[2:], _cells(child)[2:], strict=True)
-    return f"{child.seat}: " + "  ".join(f"{name} {value}" for name, value in named if value != "-")
+    named = zip(head[2:], row[2:], strict=True)
+    return f"{child.seat}: " + "  ".join(
+        f"{name} {value}" for name, value in named if value != NONE
+    )

@@ -10,7 +10,16 @@ from .. import lifeline
 from ..role_maker import MEETING, SERVERS
 from . import ports
 
-__all__ = ["Job", "Seat", "arguments_of", "blas_threads", "inherited", "seats"]
+__all__ = [
+    "Job",
+    "Seat",
+    "arguments_of",
+    "blas_threads",
+    "command_of",
+    "filled",
+    "inherited",
+    "seats",
+]
 
 MODES = ("pserver", "nccl2")
 PROXIES = "http_proxy https_proxy all_proxy grpc_proxy".split()
@@ -46,6 +55,7 @@ class Job:
     echo_all: bool = False  # show the output of every trainer instead of the first only
     server_list: tuple[str, ...] = ()  # endpoints of the whole job, if given
     trainer_list: tuple[str, ...] = ()
+    steps: int = 0  # of a trainer, where known: for the time left
 
     def check(self) -> "Job":
         """Validate the options; returns the job."""
@@ -168,29 +178,37 @@ def seats(job: Job, endpoints: Sequence[str]) -> tuple[Seat, ...]:
     return tuple(found)
 
 
+def command_of(job: Job) -> tuple[str, ...]:
+    """What makes two jobs the same: script, arguments, mode and size."""
+    return (job.mode, str(job.server_count), str(job.trainers), job.script, *job.arguments)
+
+
 def arguments_of(job: Job, seat: Seat) -> tuple[str, ...]:
-    """The script's arguments for one process, with placeholders filled in.
+    """The script's arguments for one process, with placeholders filled in."""
+    return filled(job.arguments, seat.variables, seat.index)
+
+
+def filled(arguments: Sequence[str], variables: Mapping[str, str], index: int) -> tuple[str, ...]:
+    """Arguments with placeholders filled in from the variables of a role.
 
     {role} is pserver or trainer, {index} the number within the role, {endpoint} the process's own;
     {servers} lists the servers' endpoints, and {trainers} is the argument of `transpile`: their
     number, or with nccl2 their endpoints.
     """
-    variables = seat.variables
+    servers, peers = (variables.get(name, "") for name in (SERVERS, "PADDLE_TRAINER_ENDPOINTS"))
     words = {
-        "{role}": "pserver" if seat.role == "server" else "trainer",
-        "{index}": str(seat.index),
-        "{endpoint}": variables["PADDLE_CURRENT_ENDPOINT"],
-        "{servers}": variables.get(SERVERS, ""),
-        "{trainers}": str(job.trainers)
-        if job.server_count
-        else variables["PADDLE_TRAINER_ENDPOINTS"],
+        "{role}": "pserver" if variables["TRAINING_ROLE"] == "PSERVER" else "trainer",
+        "{index}": str(index),
+        "{endpoint}": variables.get("PADDLE_CURRENT_ENDPOINT", ""),
+        "{servers}": servers,
+        "{trainers}": variables["PADDLE_TRAINERS_NUM"] if servers else peers,
     }
-    filled = []
-    for argument in job.arguments:
+    found = []
+    for argument in arguments:
         for word, value in words.items():
             argument = argument.replace(word, value)
-        filled.append(argument)
-    return tuple(filled)
+        found.append(argument)
+    return tuple(found)
 
 
 def _port(endpoint: str) -> str:

@@ -23,7 +23,18 @@ from .job_file import Process
 
 __all__ = ["Asked", "ask_all", "named", "rows_of", "show"]
 
-COLUMNS = ("process", "state", "step", "samples/s", "wait", "stale", "in/s", "out/s", "last error")
+COLUMNS = (
+    "process",
+    "state",
+    "step",
+    "loss",
+    "samples/s",
+    "wait",
+    "stale",
+    "in/s",
+    "out/s",
+    "last error",
+)
 RIGHT = COLUMNS[2:-1]
 DEAD = ("no answer", "exit ")
 PATIENCE = 2.0  # seconds for one answer
@@ -85,7 +96,7 @@ def _staleness(asked: Sequence[Asked]) -> dict[int, float]:
 def _row(asked: Asked, stale: Mapping[int, float]) -> tuple[str, ...]:
     process, status = asked
     if status is None:
-        return (_name(process, {}), _gone(process), *[NONE] * 6, "")
+        return (_name(process, {}), _gone(process), *_last(process.figures), *[NONE] * 4, "")
     rates = status.get("rates", {})
     server = status.get("role") == "server"
     own = stale.values() if server else [s for t, s in stale.items() if t == status.get("index")]
@@ -93,6 +104,7 @@ def _row(asked: Asked, stale: Mapping[int, float]) -> tuple[str, ...]:
         _name(process, status),
         _state(status),
         f"{status.get('step', 0):,}",
+        f"{status['loss']:.4f}" if "loss" in status else NONE,
         NONE if server else f"{rates.get('samples_per_second', 0):,.0f}",
         _seconds(rates.get("wait_seconds", 0.0)),
         f"{sum(own) / len(own):.1f}" if own else NONE,
@@ -100,6 +112,13 @@ def _row(asked: Asked, stale: Mapping[int, float]) -> tuple[str, ...]:
         _bytes(rates.get("sent_bytes_per_second", 0.0)),
         str(status.get("last_error", "")),
     )
+
+
+def _last(figures: Mapping[str, float]) -> tuple[str, str, str]:
+    """Step, loss and samples per second of a process that has exited."""
+    formats = {"step": "{:,.0f}", "loss": "{:.4f}", "samples_per_second": "{:,.0f}"}
+    step, loss, rate = (f.format(figures[n]) if n in figures else NONE for n, f in formats.items())
+    return step, loss, rate
 
 
 def _name(process: Process, status: Mapping[str, Any]) -> str:
@@ -147,11 +166,16 @@ def show(
     interval: float,
     out: TextIO | None = None,
 ) -> None:
-    """Print one table, or update it until all processes have exited."""
+    """Print one table, or update it until all processes have exited. Where tables follow one
+    another, one that says the same as the last is not printed.
+    """
+    shown: list[tuple[str, ...]] = []
     with _screen(out or sys.stdout, once) as draw:
         while True:
             asked = ask_all(find())
-            draw(rows_of(asked))
+            if (rows := rows_of(asked)) != shown or (out or sys.stdout).isatty():
+                draw(rows)
+            shown = rows
             if once or all(p.exit_code is not None for p, _ in asked):
                 return
             time.sleep(interval)

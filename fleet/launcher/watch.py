@@ -11,11 +11,13 @@ from types import FrameType
 
 from bireme.job_token import ensure_token
 
+from ..progress import TOLD
 from ..signals import ENDING
 from .child import Child
+from .curves import draw_curves
 from .display import Display
-from .job import Job, Seat, arguments_of, inherited, seats
-from .job_file import JobFile, Process
+from .job import Job, Seat, arguments_of, command_of, inherited, seats
+from .job_file import JobFile, Process, last_steps
 from .ports import Reservation
 
 __all__ = ["Watch", "run_job"]
@@ -69,10 +71,18 @@ def _run_once(
     with Reservation(job.port_count, job.host, job.start_port, listed) as reservation:
         plan = seats(job, reservation.endpoints)
         announce(plan)
+        command = command_of(job)
+        known = {} if job.quiet else last_steps(log_dir, command)
         with _started(plan, job, environ, log_dir) as children:
+            for child in children:
+                child.total = job.steps or known.get((child.seat.role, child.seat.index), 0)
+                child.total_is_guess = not job.steps
             display = Display(children, table=not job.quiet, echo_all=job.echo_all)
-            watch = Watch(children, job.grace, JobFile(log_dir), display)
-            return watch.run(), bool(watch.stopped)
+            watch = Watch(children, job.grace, JobFile(log_dir, command), display)
+            code = watch.run()
+            if drawn := draw_curves(children, log_dir):
+                display.say(f"curves: {drawn}")
+            return code, bool(watch.stopped)
 
 
 @contextmanager
@@ -86,7 +96,8 @@ def _started(
         for seat in plan:
             command = ["-m", job.script] if job.module else [job.script]
             command += arguments_of(job, seat)
-            children.append(Child(seat, command, base, log_dir, append=job.append))
+            curves = seat.role == "trainer" and not job.quiet
+            children.append(Child(seat, command, base, log_dir, job.append, curves))
         yield children
     finally:
         for child in children:
@@ -106,7 +117,7 @@ class Watch:
         self.grace = grace
         self._file = file
         self.stopped: list[int] = []
-        self.failed: Child | None = None
+        self.failures: list[Child] = []
         self._selector = selectors.DefaultSelector()
         self._display = display
         self._servers_until: float | None = None
@@ -124,6 +135,8 @@ class Watch:
                     self._turn(TICK)
             finally:
                 self._end_rest()
+                self._display.refresh()
+                self._explain()
                 self._display.close()
         return self._verdict()
 
@@ -158,27 +171,25 @@ class Watch:
 
     def _tell(self) -> None:
         """Update the job's file."""
-        self._file.tell(
-            [Process(c.seat.role, c.seat.index, c.pid, c.admin, c.exit_code) for c in self.children]
-        )
+        self._file.tell([_process(child) for child in self.children])
 
     def _blame(self, ended: Sequence[Child]) -> None:
-        """Remember the first failure; of several at once, prefer a killed process, which explains
-        the others.
-        """
-        if self._ending:  # exits are expected now
-            return
-        bad = sorted((c for c in ended if c.exit_code), key=lambda c: -(c.exit_code or 0))
-        if bad and self.failed is None and not self.stopped:
-            self.failed = bad[0]
+        """Remember processes that failed, in the order of their ends."""
+        if not self._ending:  # else exits are asked for
+            self.failures += sorted((c for c in ended if c.exit_code), key=_origin)
+
+    @property
+    def failed(self) -> Child | None:
+        """The process whose failure explains the others'."""
+        return min(self.failures, key=_origin) if self.failures else None
 
     def _end_rest(self) -> None:
         """SIGTERM to running processes, then SIGKILL to the remaining; another signal skips the
         wait.
         """
-        self._ending = True
         if self.failed and not self.stopped:
             self._wait(self.grace)  # the others notice by themselves and report whom they miss
+        self._ending = True
         late = [child for child in self.children if child.running]
         if late and not self.failed and not self.stopped:
             names = ", ".join(str(child.seat) for child in late)
@@ -199,26 +210,30 @@ class Watch:
                 return
 
     def _verdict(self) -> int:
-        if self.failed is None:
-            return 128 + self.stopped[0] if self.stopped else 0
         child = self.failed
+        if child is None:
+            return 128 + self.stopped[0] if self.stopped else 0
+        return child.exit_code or 1
+
+    def _explain(self) -> None:
+        """Name the failure that began it, with the end of its log; then what else failed."""
+        child = self.failed
+        if child is None:
+            return
         if not self._display.table:  # in the format of Paddle's launchers
             trainers = sum(c.seat.role == "trainer" for c in self.children)
             self._display.say(
                 f"ABORT!!! Out of all {trainers} trainers, the {child.seat.role} process with rank="
                 f"[{child.seat.index}] was aborted. Please check its log."
             )
+        reason = f": {child.error}" if child.error else ""
+        tail = self._display.unseen_tail(child)
         self._display.say(
-            f"{child.seat} failed with exit code {child.exit_code}; the others were ended.",
-            f"the end of {child.log}:",
-            *(f"  | {line}" for line in child.tail()),
-            *(
-                f"{c.seat}: {word}"
-                for c in self.children
-                if c is not child and (word := c.last_word())
-            ),
+            f"{child.seat} failed with exit code {child.exit_code}{reason}",
+            f"the end of {child.log}:" if tail else f"its output stands above, and in {child.log}",
+            *(f"  | {line}" for line in tail),
+            *_others(child, self.children),
         )
-        return child.exit_code or 1
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -233,3 +248,27 @@ class Watch:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _process(child: Child) -> Process:
+    seat = child.seat
+    figures = {} if child.running else dict(child.seen)
+    if not child.running and (rate := child.pace.rate("samples")):
+        figures["samples_per_second"] = round(rate, 1)
+    return Process(seat.role, seat.index, child.pid, child.admin, child.exit_code, figures)
+
+
+def _origin(child: Child) -> tuple[int, int]:
+    """Sorts causes before effects: an error of its own, or a signal, before lost peers, and these
+    before what a peer said.
+    """
+    return child.origin, -(child.exit_code or 0)
+
+
+def _others(failed: Child, children: Sequence[Child]) -> list[str]:
+    """What else failed by itself, then who was ended by this."""
+    rest = [child for child in children if child is not failed and child.exit_code]
+    own = [child for child in rest if child.error and child.origin < TOLD]
+    ended = [str(child.seat) for child in rest if child not in own]
+    lines = [f"{child.seat}: {child.error}" for child in own]
+    return [*lines, f"ended with it: {', '.join(ended)}"] if ended else lines

@@ -77,6 +77,7 @@ def prepare() -> None:
         flags.set_flags({KEEP_MEMORY: True})
     if endpoint := opened():
         progress.report_admin(endpoint)
+    progress.follow()
 
 
 @contextmanager
@@ -85,6 +86,7 @@ def _noted() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        progress.report_end(error)
         note(error)
         raise
 

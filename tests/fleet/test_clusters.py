@@ -29,6 +29,29 @@ KUBERNETES = {
     "JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1", "PADDLE_TRAINERS_NUM": "3",
     "MASTER_ADDR": "train-0.workers",
 }  # fmt: skip
+PS_LITE = {  # tracker of dmlc-core, second worker; some trackers leave the servers' variable set
+    "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "1", "DMLC_SERVER_ID": "0", "DMLC_NUM_WORKER": "2",
+    "DMLC_NUM_SERVER": "2", "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9091",
+}  # fmt: skip
+PADDLE_JOB = {  # Kubeflow's training operator, 3 Worker replicas, second pod
+    "PADDLE_JOB_ID": "mnist", "PADDLE_NNODES": "3", "PADDLE_MASTER": "mnist-worker-0:37777",
+    "HOSTNAME": "mnist-worker-1", "PYTHONUNBUFFERED": "0",
+}  # fmt: skip
+PADDLE_JOB_PS = {  # 1 Master and 2 Workers, second worker
+    **PADDLE_JOB, "PADDLE_MASTER": "mnist-master-0:37777", "PADDLE_TRAINER_NUM": "1",
+}  # fmt: skip
+TF_JOB = {
+    "TF_CONFIG": '{"cluster": {"ps": ["j-ps-0.ns.svc:2222", "j-ps-1.ns.svc:2222"], "chief": '
+    '["j-chief-0.ns.svc:2222"], "worker": ["j-worker-0.ns.svc:2222"]}, "task": {"type": "worker", '
+    '"index": 0}, "environment": "cloud"}'
+}
+OPERATOR = {  # paddle-operator, second ps of 2 with 2 workers
+    "POD_IP": "wide-ps-1", "PADDLE_TRAINER_ID": "1", "TRAINING_ROLE": "PSERVER",
+    "PADDLE_TRAINING_ROLE": "PSERVER", "TRAINER_PORTS_NUM": "20", "PADDLE_PORT": "2379",
+    "PADDLE_PSERVERS_IP_PORT_LIST": "wide-ps-0:2379,wide-ps-1:2379",
+    "PADDLE_TRAINER_ENDPOINTS": "wide-worker-0:2379,wide-worker-1:2379",
+    "PADDLE_TRAINERS": "wide-worker-0,wide-worker-1", "PADDLE_TRAINERS_NUM": "2",
+}  # fmt: skip
 SERVERS = {"PADDLE_PSERVERS_IP_PORT_LIST": "ps:6174"}
 
 
@@ -39,6 +62,7 @@ SERVERS = {"PADDLE_PSERVERS_IP_PORT_LIST": "ps:6174"}
         (OPEN_MPI, 1, "127.0.0.1:6170 127.0.0.1:6171"),
         (MPICH, 1, "127.0.0.1:6170 127.0.0.1:6171"),
         (SLURM, 3, "gpu09:6170 gpu09:6171 gpu10:6170 gpu10:6171 login:6170"),
+        (PADDLE_JOB, 1, " ".join(f"mnist-worker-{i}:37777" for i in range(3))),
         (KUBERNETES, 1, "train-0.workers:6170 train-1.workers:6170 train-2.workers:6170"),
         ({**OPEN_MPI, "PADDLE_PORT": "7000"}, 1, "127.0.0.1:7000 127.0.0.1:7001"),
     ],
@@ -140,6 +164,120 @@ def test_a_wrong_rank_says_whose_it_is() -> None:
     assert "read from the environment and Open MPI" in str(found.value)
 
 
+@pytest.mark.parametrize(
+    ("environ", "rank", "trainers", "servers"),
+    [
+        (PS_LITE, 1, 2, "127.0.0.1:9092 127.0.0.1:9093"),
+        ({**PADDLE_JOB_PS, "PADDLE_TRAINERS_NUM": "2"}, 1, 2, "mnist-master-0:37777"),
+        (TF_JOB, 1, 2, "j-ps-0.ns.svc:2222 j-ps-1.ns.svc:2222"),
+        (
+            {**OPERATOR, "TRAINING_ROLE": "TRAINER", "PADDLE_TRAINING_ROLE": "TRAINER"},
+            1, 2, "wide-ps-0:2379 wide-ps-1:2379",
+        ),
+    ],
+)  # fmt: skip
+def test_trainers_of_launchers_that_know_servers(
+    environ: dict[str, str], rank: int, trainers: int, servers: str
+) -> None:
+    role = Role.read(environ)
+    assert (role.kind, role.trainer_id, role.trainers) == ("trainer", rank, trainers)
+    assert role.servers == tuple(servers.split())
+
+
+KUBERNETES_SERVER = {**KUBERNETES, "TRAINING_ROLE": "PSERVER", "POD_IP": "10.0.0.7",
+                     "PADDLE_PSERVERS_IP_PORT_LIST": "ps-0.ps:6174,ps-1.ps:6174"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environ", "endpoint", "trainers"),
+    [
+        ({**PS_LITE, "DMLC_ROLE": "server", "DMLC_SERVER_ID": "1"}, "127.0.0.1:9093", 2),
+        (
+            {
+                **PADDLE_JOB_PS, "HOSTNAME": "mnist-master-0", "PADDLE_MASTER": "10.0.0.7:37777",
+                "PADDLE_SERVER_NUM": "1", "PADDLE_TRAINERS_NUM": "2",
+            },
+            "mnist-master-0:37777", 2,
+        ),
+        ({"TF_CONFIG": TF_JOB["TF_CONFIG"].replace('"worker", "index": 0', '"ps", "index": 1')},
+         "j-ps-1.ns.svc:2222", 2),
+        (OPERATOR, "wide-ps-1:2379", 2),
+        (KUBERNETES_SERVER, "ps-1.ps:6174", 3),
+        (
+            {
+                **SLURM, "TRAINING_ROLE": "PSERVER", "SLURM_PROCID": "0",
+                "PADDLE_TRAINERS_NUM": "3", "PADDLE_PSERVERS_IP_PORT_LIST": "gpu09:6170",
+            },
+            "gpu09:6170", 3,
+        ),
+    ],
+)  # fmt: skip
+def test_servers_of_launchers(environ: dict[str, str], endpoint: str, trainers: int) -> None:
+    role = Role.read(environ)
+    assert (role.kind, role.endpoint, role.trainers) == ("server", endpoint, trainers)
+
+
+def test_servers_whose_hosts_are_not_named_are_asked_for() -> None:
+    elsewhere = {**PS_LITE, "DMLC_PS_ROOT_URI": "10.0.0.1"}
+    with pytest.raises(ConfigError, match="needs PADDLE_PSERVERS_IP_PORT_LIST"):
+        Role.read(elsewhere)
+    role = Role.read({**elsewhere, "PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b:1"})
+    assert (role.servers, role.trainer_id) == (("a:1", "b:1"), 1)
+
+
+def test_a_scheduler_has_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        Role.read({**PS_LITE, "DMLC_ROLE": "scheduler"})
+    assert end.value.code == 0
+    assert "needs no scheduler" in capsys.readouterr().err
+
+
+def test_kubeflow_does_not_count_workers_beside_masters() -> None:
+    with pytest.raises(ConfigError, match="how many of the 3 pods are workers"):
+        Role.read(PADDLE_JOB_PS)
+    assert Role.read({**PADDLE_JOB_PS, "PADDLE_NNODES": "2", "HOSTNAME": "mnist-worker-0"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "names"),
+    [
+        ({**TORCHRUN, "PADDLE_TRAINERS_NUM": "4"}, "PADDLE_TRAINERS_NUM is 4, and torchrun says 2"),
+        ({**PS_LITE, "TRAINING_ROLE": "PSERVER"}, "TRAINING_ROLE is PSERVER, and ps-lite says"),
+        ({**KUBERNETES_SERVER, "JOB_COMPLETION_INDEX": "2"}, "PADDLE_PSERVER_ID = '2' is no place"),
+        ({k: v for k, v in PS_LITE.items() if k != "DMLC_WORKER_ID"}, "DMLC_WORKER_ID is not set"),
+        ({"TF_CONFIG": "{cluster"}, "TF_CONFIG is not what a TFJob sets"),
+        ({**OPERATOR, "PADDLE_CURRENT_ENDPOINT": "x:1"}, "PADDLE_CURRENT_ENDPOINT is x:1, POD_IP"),
+        ({**OPERATOR, "PADDLE_TRAINING_ROLE": "TRAINER"}, "contradict each other"),
+    ],
+)
+def test_variables_that_contradict_each_other_are_named(
+    environ: dict[str, str], names: str
+) -> None:
+    with pytest.raises(ConfigError, match=names):
+        Role.read(environ)
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_the_first_ranks_are_servers_if_told_so(index: int) -> None:
+    task = {**SLURM, "SLURM_PROCID": str(index), "SLURM_NODEID": str(index // 2)}
+    hosts = "gpu09:6170 gpu09:6171 gpu10:6170 gpu10:6171 login:6170".split()
+    role = Role.read({**task, "BIREME_SERVERS": "2"})
+    assert (role.servers, role.trainers) == (tuple(hosts[:2]), 3)
+    assert role.trainer_endpoints == tuple(hosts[2:])
+    assert role.endpoint == hosts[index]
+    assert role.is_server == (index < 2)
+    assert role.trainer_id == max(0, index - 2)
+    again = Role.read(role.variables)  # in PaddleCloud's words
+    assert again == role
+
+
+def test_servers_need_trainers() -> None:
+    with pytest.raises(ConfigError, match="BIREME_SERVERS = 2 leaves no trainer"):
+        Role.read({**OPEN_MPI, "BIREME_SERVERS": "2"})
+    assert Role.read({**OPEN_MPI, "BIREME_SERVERS": "0"}) == Role.read(OPEN_MPI)
+
+
 def test_every_launcher_is_tested() -> None:
-    every = [ranks_in(e) for e in (TORCHRUN, OPEN_MPI, MPICH, SLURM, KUBERNETES)]
+    recorded = (PS_LITE, TORCHRUN, OPEN_MPI, MPICH, SLURM, PADDLE_JOB, TF_JOB, KUBERNETES)
+    every = [ranks_in(e) for e in recorded]
     assert [ranks.cluster for ranks in every if ranks] == [cluster.name for cluster in CLUSTERS]

@@ -61,3 +61,28 @@ def test_a_plan_prints_as_a_table() -> None:
     lines = str(t.plan).splitlines()
     assert lines[0] == "placement: 2 server(s), 2 trainer(s), sync, RoundRobin"
     assert any(line.split()[:1] == ["w"] and "block0" in line for line in lines)
+
+
+def test_the_picture_shows_trainers_and_what_travels() -> None:
+    transpiler = oracle.split("ps_wide_deep")[0]
+    picture = ElementTree.fromstring(transpiler.draw())
+    cluster = transpiler.plan.cluster
+    of_class = [element.get("class") for element in picture.iter()]
+    assert of_class.count("trainer") == cluster.trainers
+    assert of_class.count("link") == cluster.trainers * len(cluster.endpoints)
+    texts = [t.text or "" for t in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert sum(text.endswith("per trainer and step") for text in texts) == len(cluster.endpoints)
+    assert any("rows of sparse parameters" in text for text in texts)
+
+
+def test_heights_are_to_one_scale() -> None:
+    transpiler = oracle.split("ps_mlp")[0]
+    picture = ElementTree.fromstring(transpiler.draw())
+    boxes = [e for e in picture.iter("{http://www.w3.org/2000/svg}rect") if len(e)]
+    sizes = {s.name: s.bytes for p in transpiler.plan.placements for s in p.shards}
+    tall = [
+        (float(box.get("height", 0)), sizes[(box[0].text or "").split(" ")[0]]) for box in boxes
+    ]
+    largest = max(tall)
+    for height, count in tall:
+        assert abs(height - max(0.5, largest[0] * count / largest[1])) < 0.1

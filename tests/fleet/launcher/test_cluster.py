@@ -101,7 +101,7 @@ def test_the_first_failure_gives_the_exit_code_and_shows_its_log(launch: Launch)
     assert code == 7
     assert "trainer 1 failed with exit code 7" in out
     assert "  | something broke" in out
-    assert "trainer 0: still here" in out
+    assert "ended with it: server 0, server 1, trainer 0" in out
     assert time.monotonic() - began < 30
 
 
@@ -177,6 +177,57 @@ def test_reports_appear_in_the_table(launch: Launch) -> None:
     assert row[:6] == ["trainer", "1", "done", "3", "0.5000", "0.250"]
 
 
+SILENT = """
+import numpy as np, bireme as fluid
+x = fluid.layers.data("x", [4])
+loss = fluid.layers.mean(fluid.layers.fc(x, 1))
+fluid.optimizer.SGD(0.1).minimize(loss)
+exe = fluid.Executor(fluid.CPUPlace())
+exe.run(fluid.default_startup_program())
+for step in range(40 if role == "TRAINER" else 0):
+    exe.run(feed={"x": np.ones((8, 4), "float32")}, fetch_list=[loss])
+"""
+
+
+def test_a_script_that_reports_nothing_is_counted_and_drawn(launch: Launch, tmp_path: Path) -> None:
+    code, out = finish(launch(SILENT))
+    row = next(line.split() for line in out.splitlines() if line.startswith("trainer 1 "))
+    assert code == 0
+    assert row[2:4] == ["done", "40"]
+    assert float(row[4]) < 0  # the loss
+    assert "curves: logs/curves.svg" in out
+    lines = (tmp_path / "logs" / "curves.trainer.0.csv").read_text().splitlines()
+    assert lines[0] == "step,seconds,loss"
+    assert [line.split(",")[0] for line in lines[1:]] == [str(i) for i in range(1, 41)]
+    assert "trainer 1" in (tmp_path / "logs" / "curves.svg").read_text()
+    last = subprocess.run(
+        [sys.executable, "-m", "bireme", "top", "--once", "--log-dir", "logs"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=30,
+    ).stdout  # fmt: skip
+    assert last.splitlines()[-1].split()[:4] == ["trainer", "1", "done", "40"]
+
+
+def test_the_cause_comes_before_its_effects_and_once(launch: Launch) -> None:
+    body = SILENT + textwrap.dedent("""
+        import time
+        from bireme.errors import Aborted, PeerLost
+        if index == 0:
+            print("Aborted is next", flush=True)
+            raise Aborted("trainer 1 gave up: ValueError: it broke", peer="trainer 1")
+        if role == "PSERVER":
+            raise PeerLost("a trainer is lost")
+        time.sleep(1.0)  # the cause's process ends last
+        raise ValueError("it broke")
+    """)
+    code, out = finish(launch(body, "--servers", "1", "--grace", "20"))
+    assert code == 1
+    assert out.count("ValueError: it broke") == 2  # what failed, and its traceback
+    verdict = out.index("trainer 1 failed with exit code 1: ValueError: it broke")
+    assert verdict < out.index("  | ValueError: it broke") < out.index("server 0: PeerLost")
+    assert "ended with it: trainer 0" in out
+    assert out.index("ended with it") < out.index("process    state")
+
+
 def test_on_a_terminal_the_table_stays_in_place(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import time\nfrom bireme.fleet.progress import report\n"
@@ -195,7 +246,7 @@ def test_on_a_terminal_the_table_stays_in_place(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert lines[4:11] == [*(f"line {step}" for step in range(6)), "the end"]
     assert [line.split() for line in lines[11:]] == [
-        ["process", "state", "step", "loss", "accuracy", "samples/s"],
+        ["process", "state", "step", "loss", "samples/s", "left"],
         *(
             [role, i, "done", "5", "0.5000", "-", "-"]
             for role in ("server", "trainer")

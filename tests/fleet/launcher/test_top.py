@@ -40,6 +40,7 @@ TRAINER = {
     "index": 1,
     "ready": True,
     "step": 7,
+    "loss": 0.5,
     "last_error": "PeerLost: server a is lost",
     "rates": {"samples_per_second": 5120.4, "wait_seconds": 0.0021},
 }
@@ -53,10 +54,11 @@ def test_a_row_tells_what_a_process_does() -> None:
     server, trainer = Process("server", 0, admin="x"), Process("trainer", 1, admin="y")
     first, second = rows((server, SERVER), (trainer, TRAINER))
     assert first == (
-        "server 0", "waits for trainer 1: 4 s", "1,234", "-", "-", "2.0", "2.5 MB", "900 B", "",
+        "server 0", "waits for trainer 1: 4 s", "1,234", "-", "-", "-", "2.0", "2.5 MB", "900 B",
+        "",
     )  # fmt: skip
     assert second == (
-        "trainer 1", "running", "7", "5,120", "2.1 ms", "3.0", "-", "-",
+        "trainer 1", "running", "7", "0.5000", "5,120", "2.1 ms", "3.0", "-", "-",
         "PeerLost: server a is lost",
     )  # fmt: skip
 
