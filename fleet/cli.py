@@ -3,6 +3,8 @@
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,9 @@ def main() -> None:
     bireme run train.py                                 one process; the environment sets its role
     bireme check train.py                               what will not work
     bireme explain train.py                             how the program would be split
+    bireme verify train.py                              a cluster compared with one process
     bireme verify model/                                whether a saved program is valid
+    bireme chaos train.py                               a job under faults, compared with a quiet one
     bireme top                                          watch the processes of a job
     bireme demo                                         a tour in a minute
     bireme flags                                        every flag and its value
@@ -267,22 +271,57 @@ def explain(
         draw.write_text(split.draw())
 
 
-@main.command(short_help="Whether a saved program is valid.")
-@click.option("--show", is_flag=True, help="Print the program as text, too.")
-@click.option("--draw", type=click.Path(path_type=Path), help="Draw it, too: NAME.svg or NAME.dot.")
-@click.argument("path", type=click.Path(path_type=Path))
-def verify(path: Path, show: bool, draw: Path | None) -> None:
-    """Check the program in PATH: a saved model's folder, a __model__ file, or a program's text.
+INTERSPERSED = {"ignore_unknown_options": True}
 
-    A program is valid when every operator is known and has the slots of its row, every name is
-    declared, and every value is written before it is read. The first fault is reported with its
-    operator, and the exit code is 2.
+
+@main.command(context_settings=INTERSPERSED, short_help="A cluster beside one process; a program.")
+@click.option("--servers", default=2, show_default=True, help="Parameter servers (pserver mode).")
+@click.option("--trainers", default=2, show_default=True, help="Trainers.")
+@click.option("--mode", type=click.Choice(MODES), default="pserver", show_default=True,
+              help="The kind of cluster; the script must choose the same.")  # fmt: skip
+@click.option("--steps", default=20, show_default=True, help="Steps to compare.")
+@click.option("--keep", type=click.Path(path_type=Path),
+              help="Keep recordings and logs in this folder.  [default: a temporary one]")  # fmt: skip
+@click.option("--show", is_flag=True, help="Print a saved program as text, too.")
+@click.option("--draw", type=click.Path(path_type=Path),
+              help="Draw a saved program, too: NAME.svg or NAME.dot.")  # fmt: skip
+@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def verify(
+    path: Path,
+    arguments: tuple[str, ...],
+    servers: int,
+    trainers: int,
+    mode: str,
+    steps: int,
+    keep: Path | None,
+    show: bool,
+    draw: Path | None,
+) -> None:
+    """Check that a cluster learns what one process would, or that a saved program is valid.
 
     \b
+    bireme verify train.py --servers 2 --trainers 4
     bireme verify model/
-    bireme verify --show model/__model__
-    bireme verify --draw model.svg model/
+    bireme verify --draw model.svg model/__model__
+
+    PATH is a script: it runs as a cluster, then as one process that is fed the batches of all
+    trainers, for the first --steps steps. A table shows for each parameter how far the two are
+    apart, how far rounding may take them, and the first step after which they were farther. The
+    exit code is 1 if one was. One process must be able to run the script: local training, without
+    variables of a role. Arguments that bireme does not know, and all after --, are the script's.
+
+    PATH is a saved model's folder, a __model__ file, or a program's text: a program is valid when
+    every operator is known and has the slots of its row, every name is declared, and every value is
+    written before it is read. The first fault is reported with its operator, and the exit code is 2.
     """
+    if path.suffix == ".py":
+        from .chaos.against_local import verify_script
+        from .chaos.jobs import Size
+
+        with _folder(keep, "bireme-verify-") as folder:
+            size = Size(servers, trainers, mode)
+            sys.exit(verify_script(str(path), arguments, size, steps, folder, click.echo))
     from bireme.drawing import program_graph as drawing
 
     from .explain import program_at, summary
@@ -293,3 +332,17 @@ def verify(path: Path, show: bool, draw: Path | None) -> None:
     if draw is not None:
         drawing.draw(program, draw)
     click.echo(summary(program))
+
+
+@contextmanager
+def _folder(keep: Path | None, prefix: str) -> Iterator[Path]:
+    """A folder for a command's files: the user's, or one that goes with the block."""
+    from .signals import ending
+
+    with ending():
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            yield keep.absolute()
+            return
+        with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+            yield Path(folder)

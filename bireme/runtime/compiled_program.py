@@ -15,6 +15,7 @@ from bireme.errors import InvalidArgument, UnsupportedError, WrongType
 from bireme.ir import Program
 from bireme.monitoring.counters import tally
 
+from . import step_hook
 from .effects import Runner
 from .feeding import batch_size, fetch_names, from_loaders
 from .replicas import Replicas
@@ -161,9 +162,14 @@ class CompiledProgram:
 
         self._step += 1
         feed = feed or from_loaders(self._program, count)
+        hook = step_hook.installed
+        if hook is not None:
+            feed = hook.before(self._program, feed, scope)
         began = time.perf_counter()
         results = self._replicas.run(execute, feed, fetches, scope)
         tally.step(batch_size(feed), time.perf_counter() - began)
+        if hook is not None:
+            hook.after(self._program, scope, executor)
         return results
 
 

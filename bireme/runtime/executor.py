@@ -23,6 +23,7 @@ from bireme.ir import Program, default_main_program
 from bireme.monitoring.admin import opened
 from bireme.monitoring.counters import tally
 
+from . import step_hook
 from .compile import Request, compile
 from .compiled_program import CompiledProgram
 from .context import RunContext
@@ -125,11 +126,16 @@ class Executor:
         names = fetch_names(version.block(program), fetch_list)
         clock = Clock(version.clock.trainer, version.clock.step)
         feed = feed or from_loaders(program)[0]
+        hook = step_hook.installed if version.trains else None
+        if hook is not None:
+            feed = hook.before(program, feed, scope)
         began = time.perf_counter()
         plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
         version.clock.step += 1
         if version.trains:
             tally.step(batch_size(feed), time.perf_counter() - began)
+        if hook is not None:
+            hook.after(program, scope, self)
         return fetched(plan, frame, return_numpy=return_numpy)
 
     def train_from_dataset(
