@@ -11,13 +11,27 @@ from typing import Any
 import click
 
 import bireme
+from bireme.errors import ConfigError
 
 from .launcher.job import MODES, Job
 from .scripts import uncaught
 
 __all__ = ["main"]
 
+INTERSPERSED = {"ignore_unknown_options": True}
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def _sized(command: Any) -> Any:
+    """The options that say what cluster a command is about."""
+    for option in (
+        click.option("--mode", type=click.Choice(MODES), default="pserver", show_default=True,
+                     help="The kind of cluster; the script must choose the same."),
+        click.option("--trainers", default=2, show_default=True, help="Trainers."),
+        click.option("--servers", default=2, show_default=True, help="Parameter servers."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -238,10 +252,7 @@ def flags(markdown: bool) -> None:
 
 
 @main.command(context_settings=PASS_ON, short_help="How a script would be split.")
-@click.option("--servers", default=2, show_default=True, help="Parameter servers to plan for.")
-@click.option("--trainers", default=2, show_default=True, help="Trainers to plan for.")
-@click.option("--mode", type=click.Choice(MODES), default="pserver", show_default=True,
-              help="The kind of cluster; the script must choose the same.")  # fmt: skip
+@_sized
 @click.option("--draw", type=click.Path(path_type=Path), help="Write the plan as SVG, too.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -271,14 +282,8 @@ def explain(
         draw.write_text(split.draw())
 
 
-INTERSPERSED = {"ignore_unknown_options": True}
-
-
 @main.command(context_settings=INTERSPERSED, short_help="A cluster beside one process; a program.")
-@click.option("--servers", default=2, show_default=True, help="Parameter servers (pserver mode).")
-@click.option("--trainers", default=2, show_default=True, help="Trainers.")
-@click.option("--mode", type=click.Choice(MODES), default="pserver", show_default=True,
-              help="The kind of cluster; the script must choose the same.")  # fmt: skip
+@_sized
 @click.option("--steps", default=20, show_default=True, help="Steps to compare.")
 @click.option("--keep", type=click.Path(path_type=Path),
               help="Keep recordings and logs in this folder.  [default: a temporary one]")  # fmt: skip
@@ -334,6 +339,58 @@ def verify(
     click.echo(summary(program))
 
 
+@main.command(context_settings=INTERSPERSED, short_help="A job under faults.")
+@_sized
+@click.option("--seed", default=0, show_default=True, help="What the schedule is drawn from.")
+@click.option("--count", default=5, show_default=True, help="Faults in a run.")
+@click.option("--faults", "kinds", default="",
+              help="Kinds of faults, with commas.  [default: all]")  # fmt: skip
+@click.option("--tolerance", default=0.0, show_default=True,
+              help="How far results may be apart, by the largest parameter.")  # fmt: skip
+@click.option("--seconds", default=0.0, help="Go on with the next seeds for so long.")
+@click.option("--keep", type=click.Path(path_type=Path),
+              help="Keep results and logs in this folder.  [default: a temporary one]")  # fmt: skip
+@click.argument("script", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def chaos(
+    script: str,
+    arguments: tuple[str, ...],
+    servers: int,
+    trainers: int,
+    mode: str,
+    keep: Path | None,
+    **options: Any,
+) -> None:
+    """Run SCRIPT as a cluster in peace, then with faults, and compare what the two have learnt.
+
+    \b
+    bireme chaos train.py --servers 2 --trainers 4 --seed 7
+    bireme chaos train.py --faults kill,stop --count 10
+    FLAGS_checkpoint_dir=x FLAGS_checkpoint_every_steps=50 bireme chaos train.py --seconds 7200
+
+    \b
+    kill     SIGKILL: the process is gone
+    stop     SIGSTOP: the process is frozen, for longer or shorter than the heartbeat
+    cut      all connections of the process end at once
+    slow     what the process sends passes at 64 KiB/s, for up to 2 s
+    disk     the checkpoint directory refuses writes, for up to 2 s
+    restart  the whole job is ended by SIGTERM and started again
+
+    The schedule is drawn from --seed, and counted in steps of trainer 0, so it can be repeated. The
+    launcher begins the job again after a failure. With FLAGS_checkpoint_dir in the environment each
+    run has a checkpoint directory of its own, and a script that calls load_checkpoint goes on from
+    there. The exit code is 1 if a run does not end, leaves a process or a port behind, or learns
+    other parameters. Arguments that bireme does not know, and all after --, are the script's.
+    """
+    from .chaos.disturbed import Plan
+    from .chaos.disturbed import chaos as disturb
+    from .chaos.jobs import Size
+
+    with _folder(keep, "bireme-chaos-") as folder:
+        plan = Plan(script, arguments, Size(servers, trainers, mode), **options)
+        sys.exit(disturb(plan, folder, click.echo))
+
+
 @contextmanager
 def _folder(keep: Path | None, prefix: str) -> Iterator[Path]:
     """A folder for a command's files: the user's, or one that goes with the block."""
@@ -341,6 +398,8 @@ def _folder(keep: Path | None, prefix: str) -> Iterator[Path]:
 
     with ending():
         if keep is not None:
+            if keep.exists() and any(keep.iterdir()):
+                raise ConfigError(f"{keep} is not empty", hint="name a new folder with --keep")
             keep.mkdir(parents=True, exist_ok=True)
             yield keep.absolute()
             return

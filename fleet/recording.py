@@ -22,7 +22,16 @@ from bireme.ir import Program
 from bireme.runtime import step_hook
 from bireme.runtime.scope import Scope
 
-__all__ = ["IDS", "LAST", "VARIABLE", "Request", "Values", "follow_environment", "read_values", "steps_done"]
+__all__ = [
+    "IDS",
+    "LAST",
+    "VARIABLE",
+    "Request",
+    "Values",
+    "follow_environment",
+    "read_values",
+    "steps_done",
+]
 
 VARIABLE = "BIREME_RECORDING"
 LAST = "last"

@@ -36,8 +36,10 @@ def verify_script(
             where=f"logs: {folder / 'log'}",
             hint="a step is a run of a program that minimize() has added gradients to",
         )
-    found = []
-    for name, order in (("local", trainers), ("again", trainers[::-1])[: len(trainers)]):
+    found, orders = [], {"local": trainers, "again": trainers[::-1]}
+    if len(trainers) == 1:  # there is no other order
+        del orders["again"]
+    for name, order in orders.items():
         began = time.monotonic()
         request = Request(str(folder / name), steps=made, replay=tuple(map(str, order)))
         jobs.alone(script, arguments, request, folder / f"{name}.log")

@@ -59,9 +59,7 @@ def per_step(reference: Path, other: Path, again: Path | None, steps: int, rows:
         for name, (distance, scale) in _distances(a, c).items():
             noise[name] = max(noise.get(name, 0.0), distance / scale)
         longest = max([rows, *(n for value in a.values() for n in value.shape)])
-        allowed = {
-            n: max(TIMES * noise.get(n, 0.0), floor(step, longest, a[n].dtype)) for n in a
-        }
+        allowed = {n: max(TIMES * noise.get(n, 0.0), floor(step, longest, a[n].dtype)) for n in a}
         for row in compare(a, b, allowed):
             before = found.get(row.name)
             first = before.first if before is not None and before.first is not None else None
