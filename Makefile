@@ -55,7 +55,7 @@ soak: $(STAMP)
 		--seconds $(SOAK_SECONDS) --keep build/soak --steps 3000
 
 faults: $(STAMP)
-	$(RUN) tools/faults.py $(FAULTS_ARGS)
+	$(RUN) -m tests.faults $(or $(FAULTS_ARGS),--write docs/faults.md)
 
 docs: $(STAMP)
 	$(VENV)/bin/bireme flags --markdown > docs/flags.md

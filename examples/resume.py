@@ -13,7 +13,6 @@ names, and a growing table has its rows on servers only.
 """
 
 import argparse
-import os
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def batch(step, trainer, size=32):
     return {"words": words, "ids": ids, "clicked": clicked}
 
 
-def main(steps, directory):
+def main(steps):
     role = Role.from_env()
     fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 1
     loss = build()
@@ -64,7 +63,7 @@ def main(steps, directory):
     if role.is_server:
         exe.run(program)
         return
-    begin = 0
+    begin, directory = 0, fluid.get_flags("FLAGS_checkpoint_dir")["FLAGS_checkpoint_dir"]
     if directory:
         begin = fluid.io.load_checkpoint(directory, program, trainer=role.trainer_id) or 0
     for step in range(begin, steps):
@@ -78,4 +77,4 @@ def main(steps, directory):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=200)
-    main(parser.parse_args().steps, os.environ.get("FLAGS_checkpoint_dir", ""))
+    main(parser.parse_args().steps)

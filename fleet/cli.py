@@ -46,7 +46,7 @@ def main() -> None:
     bireme explain train.py                             how the program would be split
     bireme verify train.py                              a cluster compared with one process
     bireme verify model/                                whether a saved program is valid
-    bireme chaos train.py                               a job under faults, compared with a quiet one
+    bireme chaos train.py                               a job under faults
     bireme top                                          watch the processes of a job
     bireme demo                                         a tour in a minute
     bireme flags                                        every flag and its value
@@ -286,7 +286,7 @@ def explain(
 @_sized
 @click.option("--steps", default=20, show_default=True, help="Steps to compare.")
 @click.option("--keep", type=click.Path(path_type=Path),
-              help="Keep recordings and logs in this folder.  [default: a temporary one]")  # fmt: skip
+              help="Keep recordings and logs in this folder.")  # fmt: skip
 @click.option("--show", is_flag=True, help="Print a saved program as text, too.")
 @click.option("--draw", type=click.Path(path_type=Path),
               help="Draw a saved program, too: NAME.svg or NAME.dot.")  # fmt: skip
@@ -318,7 +318,7 @@ def verify(
 
     PATH is a saved model's folder, a __model__ file, or a program's text: a program is valid when
     every operator is known and has the slots of its row, every name is declared, and every value is
-    written before it is read. The first fault is reported with its operator, and the exit code is 2.
+    written before it is read. The first fault is told with its operator, and the exit code is 2.
     """
     if path.suffix == ".py":
         from .chaos.against_local import verify_script

@@ -9,6 +9,7 @@ their batches one below the other, it computes in one process what they computed
 import os
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,7 @@ def _joined(name: str, parts: Sequence[Plain], declared: Any) -> Any:
             hint="feed the same value on every trainer",
         )
     whole = np.concatenate(arrays)
-    levels = [sum(level, []) for level in zip(*(lengths for _, lengths in parts), strict=True)]
+    levels = [list(chain(*level)) for level in zip(*(lengths for _, lengths in parts), strict=True)]
     return LoDTensor(whole, lengths_to_lod(levels)) if levels else whole
 
 
@@ -196,7 +197,7 @@ def _write_feed(path: Path, feed: Any) -> None:
     for name, values in plain.items():
         flat[name] = np.concatenate([a for a, _ in values]) if len(values) > 1 else values[0][0]
         for depth, level in enumerate(zip(*(lengths for _, lengths in values), strict=True)):
-            flat[f"{depth}|{name}"] = np.asarray(sum(level, []), np.int64)
+            flat[f"{depth}|{name}"] = np.asarray([*chain(*level)], np.int64)
     _write_archive(path, flat)
 
 

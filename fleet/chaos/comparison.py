@@ -39,10 +39,9 @@ class Row:
         return not self.problem and self.first is None
 
 
-def floor(step: int, terms: int, dtype: np.dtype = np.dtype(np.float32)) -> float:
+def floor(step: int, terms: int, dtype: np.dtype) -> float:
     """The relative rounding error to expect after `step` steps with sums of `terms` numbers."""
-    kind = dtype if dtype.kind == "f" else np.dtype(np.float32)
-    return float(step * np.sqrt(terms) * np.finfo(kind).eps)
+    return float(step * np.sqrt(terms) * np.finfo(dtype if dtype.kind == "f" else np.float32).eps)
 
 
 def per_step(reference: Path, other: Path, again: Path | None, steps: int, rows: int) -> list[Row]:

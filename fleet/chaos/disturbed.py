@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bireme import flags
 from bireme.errors import ConfigError, PeerError
 
 from ..recording import LAST, Request, Values, read_values, steps_done
@@ -53,7 +54,7 @@ class Plan:
 
     @property
     def keeps_checkpoints(self) -> bool:
-        return bool(os.environ.get("FLAGS_checkpoint_dir"))
+        return bool(flags.get("checkpoint_dir"))
 
 
 def chaos(plan: Plan, folder: Path, say: Say) -> int:

@@ -23,7 +23,7 @@ from ..launcher import job_file
 from ..launcher.job import ROLE_VARIABLES
 from ..recording import VARIABLE, Request
 
-__all__ = ["Cluster", "Size", "alone", "environment", "leftovers", "tail"]
+__all__ = ["Cluster", "Size", "alone", "environment", "last", "leftovers", "tail"]
 
 Process = job_file.Process
 _ENDPOINT = re.compile(r"^(?:server|trainer) \d+: (\S+):(\d+), log", re.MULTILINE)
@@ -155,6 +155,11 @@ class Cluster:
             yield self
         finally:
             self.end()
+
+
+def last(cluster: Cluster) -> list[Process]:
+    """The processes of the job as the launcher last told of them, ended ones with exit codes."""
+    return list(job_file.read(cluster.folder))
 
 
 def leftovers(cluster: Cluster, patience: float = 5.0) -> list[str]:

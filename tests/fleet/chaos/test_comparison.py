@@ -26,7 +26,7 @@ def test_rounding_is_no_difference(tmp_path: Path) -> None:
     b = recording(tmp_path, "b", weights(0.5, 0.4, np.nextafter(np.float32(0.3), np.float32(1))))
     (row,) = per_step(a, b, None, 2, rows=1)
     assert row.equal
-    assert 0 < row.relative < floor(2, 2)
+    assert 0 < row.relative < floor(2, 2, np.dtype(np.float32))
 
 
 def test_the_first_step_that_differs_is_named(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_folder_refuses_writes_and_comes_back_as_it_was(tmp_path: Path) -> Non
     folder.mkdir()
     (folder / "old").write_text("1")
     put_back = faults.refuse_writes(folder)
-    with pytest.raises(OSError, match="Not a directory|File exists"):
+    with pytest.raises(OSError, match=r"Not a directory|File exists"):
         os.makedirs(folder / "new")
     put_back()
     assert (folder / "old").read_text() == "1"
