@@ -19,21 +19,22 @@ from .outcomes import HEARTBEAT, Outcome
 PAGE = """\
 # Faults
 
-What happens to a job when a process, a connection, a disk or a link fails. Every line is a test that
-`make faults` runs; it writes this page with the times it measured. By itself a line is run by the
-command
+What happens to a job when a process, a connection, a disk or a link fails. Every line is a test
+that `make faults` runs; it writes this page, with the times that it measured. One line is run by
 
     python -m tests.faults NAME
 
-`kill` is SIGKILL and `freeze` SIGSTOP of one process, after its seventh step; the job has two
-servers and two trainers, or three ranks (nccl2), and {heartbeat:g} s for `FLAGS_heartbeat_seconds`. No
-survivor may blame anybody else, end in order, show a traceback, or leave a process or a bound port.
-`link` cases have trainer 1 on another host (a network namespace; they need root and iproute2).
-`chaos` cases are `bireme chaos` with three faults of one kind (`--seed 1`), and their time is that of
-the whole command. See also `make soak`.
+* `kill` is SIGKILL and `freeze` SIGSTOP of one process after its seventh step. The job has two
+  servers and two trainers, or three ranks (nccl2), and `FLAGS_heartbeat_seconds={heartbeat:g}`. No
+  survivor may blame another one, end in order, show a traceback, or leave a process or a port.
+* `link` cases have trainer 1 on another host: a network namespace, which needs root and iproute2.
+* `chaos` cases are three faults of one kind by `bireme chaos --seed 1` to a job that keeps
+  checkpoints, beginning with an undisturbed run, and their time is that of the whole command.
 
-*named* is the time until the last survivor has said who is missing; *ended* until the last one has
-ended. Dead processes should be named within 1 s, silent ones within the heartbeat and 1 s.
+*named* is the time until the last survivor has said who is missing, and *ended* until the last one
+has ended. Dead processes should be named within 1 s, silent ones within the heartbeat and 1 s.
+`--steps 1-20` tries kills and freezes at each of these steps. Random mixtures of faults, for hours:
+`make soak`.
 
 | name | what happens | named, s | ended, s |
 |---|---|--:|--:|
