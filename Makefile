@@ -1,4 +1,5 @@
-# make run | test | slow | check | format | bench | docs | protos | gpu | numba | types | clean
+# make run | test | slow | check | format | bench | soak | faults | docs | protos | gpu | numba |
+#      types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 # Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
 # `make test PYTHON=python3.13` chooses the interpreter; each one so chosen has its own environment.
@@ -13,12 +14,14 @@ FIND_PYTHON = for p in $(CHOICES); do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && \
 	echo $$p && break; done
 
+SOAK_SECONDS ?= 7200
+FAULTS_ARGS ?=
 RUN_ARGS ?=
 TEST_ARGS ?=
 TEST_JOBS ?= auto
 GPU_ARGS ?=
 
-.PHONY: run test slow check format types bench docs protos gpu numba clean
+.PHONY: run test slow check format types bench soak faults docs protos gpu numba clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -44,6 +47,15 @@ types: $(STAMP)
 
 bench: $(STAMP)
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
+
+soak: $(STAMP)
+	rm -rf build/soak
+	FLAGS_checkpoint_dir=build/soak FLAGS_checkpoint_every_steps=100 \
+		$(VENV)/bin/bireme chaos examples/resume.py --servers 2 --trainers 2 --count 10 \
+		--seconds $(SOAK_SECONDS) --keep build/soak --steps 3000
+
+faults: $(STAMP)
+	$(RUN) -m tests.faults $(or $(FAULTS_ARGS),--write docs/faults.md)
 
 docs: $(STAMP)
 	$(VENV)/bin/bireme flags --markdown > docs/flags.md

@@ -43,11 +43,11 @@ FLOORS = (
     "__main__",
 )
 FLEET_FLOORS = (  # the same inside fleet/; scripts and launchers know no Fleet
-    "certs clusters lifeline metrics progress signals",
+    "certs clusters lifeline metrics progress recording signals",
     "scripts",
     "role_maker",
     "launcher api",
-    "demo demo_script explain",
+    "chaos demo demo_script explain",
     "cli",
 )
 FLOOR_OF = {package: i for i, row in enumerate(FLOORS) for package in row.split()}
@@ -94,6 +94,9 @@ HIDDEN = {
     ("fleet/scripts/script.py", "name"): "a module that the user names",
     ("fleet/scripts/script.py", "module"): "a module that the user names",
     ("fleet/cli.py", "bireme.fleet.demo"): _CLI,
+    ("fleet/cli.py", "bireme.fleet.chaos.against_local"): _CLI,
+    ("fleet/cli.py", "bireme.fleet.chaos.jobs"): _CLI,
+    ("fleet/cli.py", "bireme.fleet.chaos.disturbed"): _CLI,
     ("fleet/cli.py", "bireme.fleet.certs"): _CLI,
     ("fleet/certs.py", "trustme"): "trustme is optional",
     ("fleet/cli.py", "bireme.fleet.explain"): _CLI,

@@ -47,6 +47,7 @@ class Trainer:
         self._scope: weakref.ref[Scope] | None = None
         self._on_stuck = on_stuck
         self._heartbeats: list[Heartbeat] = []
+        self._told_failure = threading.Event()
 
     @property
     def over(self) -> bool:
@@ -103,6 +104,7 @@ class Trainer:
         peer = getattr(error, "peer", None) or ""
         kind = type(error).__name__ if peer else ""
         self._tell_abort(str(error.args[0]) if error.args else type(error).__name__, kind, peer)
+        self._told_failure.set()
         if self._on_stuck is not None:
             threading.Thread(target=self._watch, daemon=True, name="watch").start()
 
@@ -114,6 +116,7 @@ class Trainer:
     def abort(self, cause: str) -> None:
         """Tell every server that this trainer gives up; once."""
         if not self.job.end():
+            self._finish_telling()
             return
         for server in self.servers:
             server.cancel()
@@ -130,7 +133,7 @@ class Trainer:
             kind=kind,
             peer=peer,
         )
-        self._tell_all(said, patience=2 * PAUSE)
+        self._tell_all(said, patience=2 * PAUSE, besides=peer)
 
     def stop_communicating(self) -> None:
         """Send what the communicator still holds, unless the job has failed, and receive once
@@ -147,12 +150,20 @@ class Trainer:
             self.silence()
             done = m.Complete(trainer=job.trainer, incarnation=job.incarnation)
             self._tell_all(done, patience=job.times.silence)
+        self._finish_telling()
         self.silence()
         self.servers.close()
 
-    def _tell_all(self, message: m.Message, patience: float) -> None:
-        """The same to all servers, side by side; after `patience` one that is gone need not
-        hear.
+    def _finish_telling(self) -> None:
+        """Let a failure that another thread tells reach the servers: they would take the end of
+        this process for the failure.
+        """
+        if self.job.failure is not None:
+            self._told_failure.wait(self.job.times.silence)
+
+    def _tell_all(self, message: m.Message, patience: float, besides: str = "") -> None:
+        """The same to all servers besides one, side by side; after `patience` one that is gone
+        need not hear.
         """
 
         def tell(server: Server) -> None:
@@ -161,7 +172,9 @@ class Trainer:
                 time.sleep(PAUSE)
 
         tellers = [
-            threading.Thread(target=tell, args=(server,), daemon=True) for server in self.servers
+            threading.Thread(target=tell, args=(server,), daemon=True)
+            for server in self.servers
+            if server.name != besides
         ]
         for thread in tellers:
             thread.start()

@@ -10,7 +10,7 @@ from bireme.arrays.values import SelectedRows
 from .optimize import decayed, norm
 from .shapes import each_as
 from .table import op, selected_rows
-from .tiles import copied, targets, tiles, walk
+from .tiles import complement, copied, targets, tiles, walk
 
 _MOMENTS = {"ParamOut": "Param", "Moment1Out": "Moment1", "Moment2Out": "Moment2"}
 _ADAM = {**_MOMENTS, "Beta1PowOut": "Beta1Pow", "Beta2PowOut": "Beta2Pow"}
@@ -114,11 +114,11 @@ def _moments(
     xp: Any, g: Array, m: Array, v: Array, n: Array, w: Array, beta1: Any, beta2: Any
 ) -> None:
     """The moving averages of g and its square, from m and v into n and w."""
-    part = g * (1 - beta1)
+    part = g * complement(beta1, g)
     xp.multiply(m, beta1, out=n)
     xp.add(n, part, out=n)
     xp.multiply(g, g, out=part)
-    xp.multiply(part, 1 - beta2, out=part)
+    xp.multiply(part, complement(beta2, g), out=part)
     xp.multiply(v, beta2, out=w)
     xp.add(w, part, out=w)
 

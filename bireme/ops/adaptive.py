@@ -9,7 +9,7 @@ from bireme.arrays.values import SelectedRows
 
 from .shapes import each_as
 from .table import op, selected_rows
-from .tiles import copied, targets, tiles
+from .tiles import complement, copied, targets, tiles
 
 _MOMENT = {"ParamOut": "Param", "MomentOut": "Moment"}
 
@@ -82,7 +82,7 @@ def decayed_adagrad(
     """m <- d m + (1-d) g^2;  p <- p - r g / (sqrt(m) + e)."""
     new, moment = targets(xp, out, Param, Moment)
     for p, g, m, q, n in tiles(xp, Param, Grad, Moment, new, moment):
-        part = g * g * (1 - decay)
+        part = g * g * complement(decay, g)
         xp.multiply(m, decay, out=n)
         xp.add(n, part, out=n)
         xp.subtract(p, g * LearningRate / (xp.sqrt(n) + epsilon), out=q)
@@ -119,12 +119,12 @@ def adadelta(
     arrays = (Param, AvgSquaredGrad, AvgSquaredUpdate)
     new, grads, updates = targets(xp, out, *arrays)
     for p, a, b, g, q, c, d in tiles(xp, *arrays, Grad, new, grads, updates):
-        part = g * g * (1 - rho)
+        part = g * g * complement(rho, g)
         xp.multiply(a, rho, out=c)
         xp.add(c, part, out=c)
         square = (b + epsilon) / (c + epsilon) * (g * g)
         xp.multiply(b, rho, out=d)
-        xp.add(d, square * (1 - rho), out=d)
+        xp.add(d, square * complement(rho, g), out=d)
         xp.subtract(p, xp.sqrt((d + epsilon) / (c + epsilon)) * g, out=q)
     return new, grads, updates
 
@@ -161,12 +161,12 @@ def rmsprop(
     arrays = (Param, Moment, MeanSquare, mean)
     results = targets(xp, out, *arrays)
     for p, n, s, c, g, q, n2, s2, c2 in tiles(xp, *arrays, Grad.reshape(Param.shape), *results):
-        part = g * g * (1 - decay)
+        part = g * g * complement(decay, g)
         xp.multiply(s, decay, out=s2)
         xp.add(s2, part, out=s2)
         spread = s2 + epsilon
         if centered:
-            xp.multiply(g, 1 - decay, out=part)
+            xp.multiply(g, complement(decay, g), out=part)
             xp.multiply(c, decay, out=c2)
             xp.add(c2, part, out=c2)
             spread = s2 - c2 * c2 + epsilon

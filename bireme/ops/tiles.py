@@ -74,6 +74,21 @@ def _alike(x: Array, y: Any) -> bool:
     return same and bool(x.flags.c_contiguous and y.flags.c_contiguous)
 
 
+def complement(decay: Any, like: Array) -> Any:
+    """1 - decay, computed in the dtype of `like`, as Fluid computes it.
+
+    The weights of a moving average have to add to one in the numbers that are used: in float32,
+    1 - 0.999 is 1.3e-5 less than 0.001, and so is 1 minus the power of 0.999 that Adam divides by.
+
+    >>> complement(0.999, np.zeros(1, np.float32))
+    0.0009999871253967285
+    """
+    if not isinstance(decay, float):
+        return 1 - decay
+    kind = np.result_type(like.dtype, np.float32).type
+    return float(kind(1) - kind(decay))
+
+
 def targets(xp: Any, out: Any, *like: Array) -> tuple[Array, ...]:
     """Buffers to write to: those offered in `out`, new ones for the rest."""
     offered = (None,) * len(like) if out is None else out if isinstance(out, tuple) else (out,)

@@ -18,6 +18,7 @@ from bireme.passes.notes import Report
 from bireme.passes.pipeline import Build
 from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 
+from . import step_hook
 from .effects import Runner
 from .feeding import batch_size, fetch_names, from_loaders
 from .replicas import Replicas
@@ -169,9 +170,14 @@ class CompiledProgram:
 
         self._step += 1
         feed = feed or from_loaders(self._program, count)
+        hook = step_hook.installed
+        if hook is not None:
+            feed = hook.before(self._program, feed, scope)
         began = time.perf_counter()
         results = self._replicas.run(execute, feed, fetches, scope)
         tally.step(batch_size(feed), time.perf_counter() - began)
+        if hook is not None:
+            hook.after(self._program, scope, executor)
         return results
 
 

@@ -24,6 +24,7 @@ from bireme.monitoring.admin import opened
 from bireme.monitoring.counters import tally
 from bireme.passes.pipeline import Build
 
+from . import step_hook
 from .compile import Request, compile
 from .compiled_program import CompiledProgram
 from .context import RunContext
@@ -125,6 +126,9 @@ class Executor:
         feed = feed or from_loaders(program)[0]
         version = self._planner.version(program, build, (*names, *feed))
         clock = Clock(version.clock.trainer, version.clock.step)
+        hook = step_hook.installed if version.trains else None
+        if hook is not None:
+            feed = hook.before(program, feed, scope)
         began = time.perf_counter()
         plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
         version.clock.step += 1
@@ -134,6 +138,8 @@ class Executor:
             tally.step(batch_size(feed), seconds)
             if names:
                 tally.fetched(figures(names, results, version.losses))
+        if hook is not None:
+            hook.after(program, scope, self)
         return results
 
     def train_from_dataset(

@@ -18,7 +18,7 @@ from bireme.ending import note
 from bireme.errors import ConfigError
 from bireme.monitoring.admin import opened
 
-from .. import lifeline, progress
+from .. import lifeline, progress, recording
 from . import compat, uncaught
 
 __all__ = ["execute_module", "prepare", "run_script"]
@@ -78,6 +78,7 @@ def prepare() -> None:
     if endpoint := opened():
         progress.report_admin(endpoint)
     progress.follow()
+    recording.follow_environment()
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def test_help_says_what_a_command_is_for(name: str) -> None:
     assert all(getattr(o, "help", "x") for o in command.params if o.param_type_name == "option")
 
 
-@pytest.mark.parametrize("name", ["run", "launch", "explain", "verify", "demo", "top"])
+@pytest.mark.parametrize("name", ["run", "launch", "explain", "verify", "demo", "top", "chaos"])
 def test_help_teaches_by_example(name: str) -> None:
     assert f"bireme {name}" in (main.commands[name].help or "")
     assert f"bireme {name}" in (main.help or "")

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from bireme.arrays.values import SelectedRows
-from bireme.errors import Aborted, ConfigError, PeerLost, ProtocolError
+from bireme.errors import Aborted, ConfigError, DeadlineExceeded, PeerLost, ProtocolError
 from bireme.ir import VarType
-from bireme.net.frames import Decoder, encode
+from bireme.net.frames import Decoder, decode, encode
 from bireme.net.heartbeat import Times
-from bireme.net.messages import Heartbeat
+from bireme.net.messages import Abort, Heartbeat
 from bireme.pserver.membership import Limits
 from tests.support.cluster import Cluster, cluster, descending, side_by_side, tiny_server
 from tests.support.faults import Faults
@@ -252,6 +252,49 @@ def test_a_trainer_that_computes_learns_of_the_end_by_heartbeat() -> None:
         other.abort("out of memory")
         assert heard.wait(20)
         assert "out of memory" in str(stuck[0])
+
+
+class Late:
+    """A way to a server on which the word that a trainer gives up takes its time."""
+
+    def __init__(self, endpoint: Any, told: list[str]) -> None:
+        self._endpoint = endpoint
+        self._told = told
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._endpoint, name)
+
+    def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
+        if isinstance(decode([request]).message, Abort):
+            if self.endpoint == "s0":
+                raise DeadlineExceeded("frozen")
+            threading.Event().wait(0.3)
+            self._told.append(self.endpoint)
+        answer: bytes = self._endpoint.call(request, timeout, wait)
+        return answer
+
+
+@pytest.mark.parametrize("end", ["abort", "close"])
+def test_whoever_finds_a_server_lost_ends_only_when_the_others_know(end: str) -> None:
+    """Otherwise they see its connection end, and blame it."""
+    with cluster(FAST, QUICK) as made:
+        names = start(made, servers=2, trainers=1)
+        told: list[str] = []
+        one = made.trainer(0, lambda name: Late(made.dial(name), told))
+        one.servers.greet(names)
+        lost = PeerLost("server s0 is lost: silent for 2 s", peer="server s0", step=1)
+        finding = threading.Thread(target=one.job.fail, args=(lost,))  # as a heartbeat does
+        finding.start()
+        while one.job.failure is None:
+            pass
+        with pytest.raises(PeerLost):
+            one.job.check()
+        if end == "abort":
+            one.abort("PeerLost: server s0 is lost")
+        else:
+            one.close()
+        assert told == ["s1"]
+        finding.join()
 
 
 def test_a_server_that_is_gone_is_named_with_the_step() -> None:

@@ -39,9 +39,12 @@ def model():
     rate = 1e-4 if wide else 0.05
     if "decay" in mode:
         rate = fluid.layers.exponential_decay(0.05, 3, 0.5)
-    optimizer = (
-        fluid.optimizer.Momentum(rate, 0.9) if "momentum" in mode else fluid.optimizer.SGD(rate)
-    )
+    optimizer = {
+        "momentum": lambda: fluid.optimizer.Momentum(rate, 0.9),
+        "adam": lambda: fluid.optimizer.Adam(rate),
+        "adagrad": lambda: fluid.optimizer.Adagrad(rate),
+        "rmsprop": lambda: fluid.optimizer.RMSProp(rate),
+    }.get(mode.rpartition("-")[2], lambda: fluid.optimizer.SGD(rate))()
     optimizer.minimize(loss)
     return loss
 
@@ -78,6 +81,10 @@ def main():
         losses.append(float(np.asarray(found).reshape(-1)[0]))
     with open(out, "w") as file:
         json.dump(losses, file)
+    names = [p.name for p in fluid.default_main_program().all_parameters()]
+    scope = fluid.global_scope()
+    values = {n: np.array(scope.find_var(n).get_tensor()) for n in names}
+    np.savez(out + ".npz", **values)
     exe.close()
 
 

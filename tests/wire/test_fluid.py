@@ -24,15 +24,18 @@ pytestmark = [
 PYTHONS = {"bireme": sys.executable, "paddle.fluid": FLUID}
 
 
-def losses(made: Any, trainers: str, mode: str, servers: str = "bireme") -> list[list[float]]:
+def losses(
+    made: Any, trainers: str | list[str], mode: str, servers: str = "bireme"
+) -> list[list[float]]:
     """A job of two servers; what each trainer lost, step by step. Fluid's servers never end."""
+    modules = [trainers] * made.trainers if isinstance(trainers, str) else trainers
     listed, count = ",".join(made.endpoints), str(made.trainers)
     for role in made.endpoints:
         command = [PYTHONS[servers], SCRIPT, servers, role, listed, count, mode, "-"]
         made.start_other(role, command, FLAGS_rpc_fluid="1")
-    outs = [made.folder / f"{trainers}{i}.json" for i in range(made.trainers)]
-    for i, out in enumerate(outs):
-        command = [PYTHONS[trainers], SCRIPT, trainers, str(i), listed, count, mode, out]
+    outs = [made.folder / f"{'-'.join(modules)}{i}.json" for i in range(made.trainers)]
+    for i, (module, out) in enumerate(zip(modules, outs, strict=True)):
+        command = [PYTHONS[module], SCRIPT, module, str(i), listed, count, mode, out]
         made.start_other(str(i), command)
     for role, process in made.processes.items():
         if role.isdigit() or servers == "bireme":
@@ -40,7 +43,7 @@ def losses(made: Any, trainers: str, mode: str, servers: str = "bireme") -> list
     return [json.loads(out.read_text()) for out in outs]
 
 
-MODES = ["sync", "sync-sparse", "sync-sparse-momentum", "sync-wide", "sync-decay"]
+MODES = ["sync", "sync-adam", "sync-sparse", "sync-sparse-momentum", "sync-wide", "sync-decay"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -51,13 +54,34 @@ def test_fluid_trainers_and_ours_lose_the_same(job: Callable[..., Any], mode: st
     assert theirs[1] == pytest.approx(ours[1], rel=1e-4)
 
 
+@pytest.mark.parametrize("mode", ["sync-adam", "sync-rmsprop", "sync-adagrad"])
+@pytest.mark.parametrize("trainers", [2, 4])
+def test_fluid_trainers_learn_on_our_servers_what_they_do_on_fluids(
+    job: Callable[..., Any], mode: str, trainers: int
+) -> None:
+    """Rules that take a root keep the digits of float32."""
+    theirs, ours = job(2, trainers), job(2, trainers)
+    fluid = losses(theirs, "paddle.fluid", mode, servers="paddle.fluid")
+    found = losses(ours, "paddle.fluid", mode)
+    for i in range(trainers):
+        assert found[i] == pytest.approx(fluid[i], rel=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["sync", "sync-adam"])
+def test_a_mixed_pair_of_trainers_trains(job: Callable[..., Any], mode: str) -> None:
+    pair = losses(job(2, 2), ["paddle.fluid", "bireme"], mode)
+    alike = losses(job(2, 2), "bireme", mode)
+    assert pair[0] == pytest.approx(alike[0], rel=1e-5)
+    assert pair[1] == pytest.approx(alike[1], rel=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["async", "async-decay"])
 def test_fluid_trainers_finish_in_async_mode(job: Callable[..., Any], mode: str) -> None:
     found = losses(job(2, 2), "paddle.fluid", mode)
     assert found[0][-1] < found[0][0]
 
 
-@pytest.mark.parametrize("mode", ["sync", "sync-sparse", "sync-wide", "sync-decay"])
+@pytest.mark.parametrize("mode", ["sync", "sync-adam", "sync-sparse", "sync-wide", "sync-decay"])
 def test_our_trainers_on_fluid_servers_lose_what_fluids_do(
     job: Callable[..., Any], mode: str
 ) -> None:

@@ -1,0 +1,109 @@
+"""Faults that whole jobs are put to, each by its name.
+
+python -m tests.faults                              all, each at one step
+python -m tests.faults kill/geo/server-1 link       one case, and all whose names begin so
+python -m tests.faults kill --steps 1-20            at each of these steps
+python -m tests.faults --write docs/faults.md       all, and write the page
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from . import links, matrix, soaking
+from .outcomes import HEARTBEAT, Outcome
+
+PAGE = """\
+# Faults
+
+What happens to a job when a process, a connection, a disk or a link fails. Every line is a test
+that `make faults` runs; it writes this page, with the times that it measured. One line is run by
+
+    python -m tests.faults NAME
+
+* `kill` is SIGKILL and `freeze` SIGSTOP of one process after its seventh step. The job has two
+  servers and two trainers, or three ranks (nccl2), and `FLAGS_heartbeat_seconds={heartbeat:g}`. No
+  survivor may blame another one, end in order, show a traceback, or leave a process or a port.
+* `link` cases have trainer 1 on another host: a network namespace, which needs root and iproute2.
+* `chaos` cases are three faults of one kind by `bireme chaos --seed 1` to a job that keeps
+  checkpoints, beginning with an undisturbed run, and their time is that of the whole command.
+
+*named* is the time until the last survivor has said who is missing, and *ended* until the last one
+has ended. Dead processes should be named within 1 s, silent ones within the heartbeat and 1 s.
+`--steps 1-20` tries kills and freezes at each of these steps. Random mixtures of faults, for hours:
+`make soak`.
+
+| name | what happens | named, s | ended, s |
+|---|---|--:|--:|
+"""
+
+
+class Case(Protocol):
+    """A fault that can be tried."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, folder: Path) -> Outcome:
+        """Do it to a job in `folder`."""
+        ...
+
+
+def catalogue() -> Iterator[Case]:
+    """Every case, at one step."""
+    yield from matrix.cases()
+    yield from links.cases()
+    yield from soaking.cases()
+
+
+def chosen(names: list[str], steps: list[int]) -> Iterator[Case]:
+    """The cases whose names begin with one of `names`; all without any."""
+    unable = links.missing()
+    for case in catalogue():
+        if names and not any(case.name.startswith(name) for name in names):
+            continue
+        if isinstance(case, links.LinkCase) and unable:
+            print(f"{case.name}: left out, because {unable}")
+        elif isinstance(case, matrix.Case):
+            at = (matrix.Case(case.action, case.mode, case.role, case.index, n) for n in steps)
+            yield from at
+        else:
+            yield case
+
+
+def line(case: Case, outcome: Outcome) -> str:
+    """A line of the page."""
+    named = f"{outcome.last_named:.2f}" if outcome.limit else "-"
+    return f"| `{case.name}` | {outcome.happens} | {named} | {outcome.seconds:.1f} |\n"
+
+
+def _steps(text: str) -> list[int]:
+    """1-20 or 1,7,19."""
+    first, dash, last = text.partition("-")
+    return list(range(int(first), int(last) + 1)) if dash else [int(n) for n in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Faults of jobs.")
+    parser.add_argument("names", nargs="*", help="names of cases, or their beginnings")
+    parser.add_argument("--steps", type=_steps, default=[matrix.STEP])
+    parser.add_argument("--write", type=Path, help="write the page")
+    given = parser.parse_args()
+    failed, lines = 0, []
+    for case in chosen(given.names, given.steps):
+        with tempfile.TemporaryDirectory(prefix="bireme-faults-") as folder:
+            outcome = case.run(Path(folder))
+        step = f" at step {case.step}" if isinstance(case, matrix.Case) else ""
+        print(f"{case.name + step + ':':42} {outcome}", flush=True)
+        failed += bool(outcome.problems)
+        lines.append(line(case, outcome))
+    if given.write and not failed:
+        given.write.write_text(PAGE.format(heartbeat=HEARTBEAT) + "".join(lines))
+    sys.exit(min(failed, 1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Every role of every mode, killed or frozen at a step: who notices, when, and what is left.
+
+A survivor has to name the victim, and nobody else, to end by itself with an error, and to leave
+nothing behind.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bireme.fleet.chaos import faults, jobs
+from bireme.fleet.recording import Request, steps_done
+
+from .outcomes import HEARTBEAT, PATIENCE, Outcome
+
+LIMITS = {"kill": 1.0, "freeze": HEARTBEAT + 1.0}  # seconds until the last survivor has the name
+SERVED = ("sync", "async", "dc-asgd", "half-async", "communicator", "geo")
+MODES = (*SERVED, "nccl2")
+WORDS = {"communicator": "queued"}  # what matrix_job.py calls it
+SIZE = jobs.Size(2, 2)
+JOB = Path(__file__).with_name("matrix_job.py")
+STEP = 7
+NAMED = re.compile(r"((?:server|trainer|rank) [\w.:]+?)(?: of \d+)? is lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One fault: `action` to `role` `index` after `step` of its steps, or for a server of
+    trainer 0's.
+    """
+
+    action: str
+    mode: str
+    role: str
+    index: int
+    step: int = STEP
+
+    @property
+    def name(self) -> str:
+        return f"{self.action}/{self.mode}/{self.role}-{self.index}"
+
+    @property
+    def size(self) -> jobs.Size:
+        return jobs.Size(0, 3, "nccl2") if self.mode == "nccl2" else SIZE
+
+    def run(self, folder: Path) -> Outcome:
+        """Do it to a job in `folder`."""
+        return _run(self, folder)
+
+
+def cases(step: int = STEP) -> Iterator[Case]:
+    """All of them, at a step."""
+    for mode in MODES:
+        roles = [("trainer", 0), ("trainer", 1)]
+        if mode in SERVED:
+            roles += [("server", 0), ("server", 1)]
+        for role, index in roles:
+            for action in LIMITS:
+                yield Case(action, mode, role, index, step)
+
+
+def _run(case: Case, folder: Path) -> Outcome:
+    more = {"FLAGS_heartbeat_seconds": str(HEARTBEAT), "OMP_NUM_THREADS": "1"}
+    env = jobs.environment(Request(str(folder / "values"), each=False), **more)
+    mode = WORDS.get(case.mode, case.mode)
+    options = ["--grace", "12", "--no-admin"]
+    with jobs.Cluster(str(JOB), [mode], case.size, folder / "log", env, options).ended() as cluster:
+        pid = _at_step(case, cluster, folder / "values")
+        outcome = Outcome("all others end with an error that names it", LIMITS[case.action])
+        undo = (faults.kill if case.action == "kill" else faults.stop)(pid)
+        try:
+            _watch(case, cluster, outcome)
+        finally:
+            undo()
+        cluster.wait(PATIENCE)
+    outcome.problems += jobs.leftovers(cluster)
+    return outcome
+
+
+def _at_step(case: Case, cluster: jobs.Cluster, values: Path) -> int:
+    """Wait until the victim (of a server: trainer 0) has made its steps, and the others have begun;
+    the victim's process id.
+    """
+    counted = case.index if case.role == "trainer" else 0
+    wanted = [case.step if i == counted else 1 for i in range(case.size.trainers)]
+    until = time.monotonic() + PATIENCE
+    while any(steps_done(values / f"trainer-{i}") < n for i, n in enumerate(wanted)):
+        if cluster.poll() is not None or time.monotonic() > until:
+            raise AssertionError(f"{case.name}: no step {case.step}:\n{jobs.tail(cluster.log, 40)}")
+        time.sleep(0.002)
+    (pid,) = [p.pid for p in cluster.processes() if (p.role, p.index) == (case.role, case.index)]
+    return pid
+
+
+def _watch(case: Case, cluster: jobs.Cluster, outcome: Outcome) -> None:
+    """Watch the survivors until all have ended."""
+    began = time.monotonic()
+    victim = _name(case, cluster)
+    logs = {
+        f"{p.role} {p.index}": _log(cluster, p)
+        for p in cluster.processes()
+        if (p.role, p.index) != (case.role, case.index)
+    }
+    while len(outcome.ended) < len(logs):
+        now = time.monotonic() - began
+        running = {f"{p.role} {p.index}" for p in cluster.processes()}
+        for name, log in logs.items():
+            if name not in outcome.named and victim in log.read_text():
+                outcome.named[name] = now
+            if name not in running:
+                outcome.ended.setdefault(name, now)
+        if now > PATIENCE:
+            break
+        time.sleep(0.01)
+    for name, log in logs.items():
+        outcome.problems += _wrong(name, log.read_text(), victim, name in outcome.ended)
+    codes = {f"{p.role} {p.index}": p.exit_code for p in jobs.last(cluster)}
+    outcome.problems += [
+        f"{name} ended with exit code 0" for name in outcome.ended if codes.get(name) == 0
+    ]
+
+
+def _name(case: Case, cluster: jobs.Cluster) -> str:
+    """What survivors call the victim."""
+    if case.mode == "nccl2":
+        return f"rank {case.index}"
+    if case.role == "trainer":
+        return f"trainer {case.index} is lost"
+    host, port = cluster.endpoints()[case.index]
+    return f"server {host}:{port} is lost"
+
+
+def _log(cluster: jobs.Cluster, process: jobs.Process) -> Path:
+    kind = "server" if process.role == "server" else "trainer"
+    return next(cluster.folder.glob(f"{kind}log.{process.index}"), None) or (
+        cluster.folder / f"workerlog.{process.index}"
+    )
+
+
+def _wrong(name: str, text: str, victim: str, ended: bool) -> Iterator[str]:
+    if not ended:
+        yield f"{name} still runs after {PATIENCE:.0f} s"
+    if victim not in text:
+        yield f"{name} does not say {victim!r}: {text.strip()[-300:]!r}"
+    others = {found for found in NAMED.findall(text) if not victim.startswith(found)}
+    if others:
+        yield f"{name} blames {', '.join(sorted(others))}"
+    if "Traceback" in text:
+        yield f"{name} shows a traceback: {text[text.index('Traceback') :][-600:]}"
