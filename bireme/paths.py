@@ -24,6 +24,7 @@ __all__ = [
     "path_of",
     "problem",
     "remove_tree",
+    "rename",
     "reported",
 ]
 
@@ -92,6 +93,17 @@ def remove_tree(path: Path) -> None:
         fresh(path)
         with reported():
             cast(Any, path).fs.rm(cast(Any, path).path, recursive=True)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename a file or a directory, over a file that has the name. Only a local file system does it
+    at once for a directory; object stores copy each object, and remove the old ones.
+    """
+    if is_local(old):
+        old.replace(new)
+    else:
+        store, source, target = cast(Any, old).fs, cast(Any, old).path, cast(Any, new).path
+        store.mv(source, target, recursive=old.is_dir())
 
 
 def problem(error: OSError) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bireme.arrays.namespaces import Array
-from bireme.paths import is_local, remove_tree, reported
+from bireme.paths import is_local, remove_tree, rename, reported
 
 __all__ = ["Disk"]
 
@@ -29,7 +29,7 @@ class Disk:
     def rename(self, old: Path, new: Path) -> None:
         """Rename a file or directory; on an object store, a copy of each object, then a removal."""
         with reported():
-            old.rename(new)
+            rename(old, new)
 
     def sync(self, folder: Path) -> None:
         """Make the directory's entries durable."""

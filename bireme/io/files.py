@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bireme.errors import FormatError
-from bireme.paths import is_local, path_of, problem, reported
+from bireme.paths import is_local, path_of, problem, rename, reported
 
 __all__ = ["read_bytes", "written"]
 
@@ -29,7 +29,7 @@ def written(path: str | Path) -> Iterator[BinaryIO]:
             if is_local(path):
                 os.fsync(file.fileno())
         with reported():
-            (os.replace if is_local(path) else type(draft).rename)(draft, path)
+            rename(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 
