@@ -26,6 +26,7 @@ __all__ = [
     "remove_tree",
     "rename",
     "reported",
+    "under",
 ]
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+(://|::)")
@@ -60,6 +61,17 @@ def path_of(place: str | os.PathLike[str], **options: Any) -> Path:
 def joined(folder: str | os.PathLike[str] | None, name: str) -> Path:
     """`name` in `folder`; an absolute path or a URL as `name` stands for itself."""
     return path_of(name) if is_url(name) else path_of(folder or "") / name
+
+
+def under(root: str, name: str | None, ugi: str = "") -> Path:
+    """`name` below the URL `root`, on HDFS as the user of `ugi` (`user,password`); a URL as `name`
+    stands for itself.
+    """
+    user = ugi.partition(",")[0]
+    options = {"user": user} if user and root.startswith("hdfs:") else {}
+    if is_url(name):
+        return path_of(name or "", **options)
+    return path_of(root, **options) / (name or "").lstrip("/")
 
 
 def is_local(path: Path) -> bool:

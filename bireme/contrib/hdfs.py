@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bireme.errors import ConfigError, PeerError
-from bireme.paths import fresh, is_url, path_of, problem, remove_tree, rename, reported
+from bireme.paths import fresh, is_url, problem, remove_tree, rename, reported, under
 
 __all__ = ["HDFSClient", "RemoteFiles", "getfilelist", "multi_download", "multi_upload"]
 
@@ -32,18 +32,13 @@ class RemoteFiles:
                 where="HDFSClient",
                 hint="give the URL of the file system: hdfs://host:9000",
             )
-        self._options: dict[str, str] = {}
-        user = str(configs.get("hadoop.job.ugi", "")).partition(",")[0]
+        self._ugi = str(configs.get("hadoop.job.ugi", ""))
         if self._root.startswith("hdfs:"):
             os.environ.setdefault("HADOOP_HOME", hadoop_home)
-            self._options = {"user": user} if user else {}
 
     def at(self, path: str | None) -> Path:
         """The path below `fs.default.name`; a URL stands for itself."""
-        place = path or ""
-        if is_url(place):
-            return path_of(place, **self._options)
-        return path_of(self._root, **self._options) / place.lstrip("/")
+        return under(self._root, path, self._ugi)
 
     def plain(self, path: Path) -> str:
         """The path as one below `fs.default.name`, or as a URL if it is elsewhere."""
