@@ -47,9 +47,22 @@ class Rows(Sequence[Sample]):
         index = np.asarray(order, np.int64)
         return Rows([_taken(column, index) for column in self.columns], len(index))
 
-    def feed(self, slots: Sequence[Variable]) -> dict[str, Any]:
-        """All of it as one feed."""
-        return {v.name: _fed(c) for v, c in zip(slots, self.columns, strict=True)}
+    def feeds(
+        self, slots: Sequence[Variable], begin: int, end: int, size: int
+    ) -> Iterator[dict[str, Any]]:
+        """The samples from `begin` to `end`, `size` of them in each feed."""
+        named = [(v.name, *c) for v, c in zip(slots, self.columns, strict=True)]
+        for at in range(begin, end, size):
+            to = at + size
+            yield {
+                name: values[at:to] if offsets is None else _ragged(values, offsets[at : to + 1])
+                for name, values, offsets in named
+            }
+
+
+def _ragged(values: Array, offsets: Array) -> LoDTensor:
+    begin, end = int(offsets[0]), int(offsets[-1])
+    return LoDTensor(values[begin:end].reshape(-1, 1), (offsets - begin,))
 
 
 def _cut(column: Column, begin: int, end: int) -> Column:
@@ -67,12 +80,6 @@ def _taken(column: Column, index: Array) -> Column:
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     places = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], lengths)
     return Column(column.values[places], offsets)
-
-
-def _fed(column: Column) -> Any:
-    if column.offsets is None:
-        return column.values
-    return LoDTensor(column.values.reshape(-1, 1), (column.offsets,))
 
 
 def joined(pieces: Sequence[Rows]) -> Rows:
@@ -102,10 +109,10 @@ def to_feeds(
             held.append(piece[:at])
             if sum(map(len, held)) < batch_size:
                 continue
-            yield joined(held).feed(slots)
+            yield from joined(held).feeds(slots, 0, batch_size, batch_size)
         end = len(piece) - (len(piece) - at) % batch_size
-        for begin in range(at, end, batch_size):
-            yield piece[begin : begin + batch_size].feed(slots)
+        yield from piece.feeds(slots, at, end, batch_size)
         held = [piece[end:]] if end < len(piece) else []
     if held and not drop_last:
-        yield joined(held).feed(slots)
+        rest = joined(held)
+        yield from rest.feeds(slots, 0, len(rest), len(rest))
