@@ -5,13 +5,13 @@ import time
 from asyncio import Future
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from bireme import flags
 from bireme.io.parts import Piece
 from bireme.monitoring.counters import tally
 from bireme.net import messages as m
+from bireme.paths import inside, path_of
 
 from .checkpoints import Keeper
 
@@ -23,11 +23,7 @@ Work = Callable[..., "Future[Any]"]
 def folder_fault(folder: str) -> str:
     """Why a checkpoint must not go there; "" below this server's own FLAGS_checkpoint_dir."""
     root = flags.get("checkpoint_dir")
-    try:
-        inside = bool(root) and Path(root).resolve() in Path(folder).resolve().parents
-    except (OSError, ValueError, RuntimeError):  # too long, a null byte, links in a circle
-        inside = False
-    if inside:
+    if root and inside(folder, root):
         return ""
     return (
         f"a server saves only below its own FLAGS_checkpoint_dir ({root or 'not set'}), and the "
@@ -69,7 +65,7 @@ class Saver:
         began = time.perf_counter()
         try:
             head = {"step": said.step, "parts": said.parts}
-            size = self._what.write(Path(said.folder), head, pieces)
+            size = self._what.write(path_of(said.folder), head, pieces)
         except Exception as error:  # the job goes on; whoever reads the log must know
             _complain(said, error)
             return

@@ -16,8 +16,8 @@ HOMES = ("bireme", "transpiler", "pserver", "trainer", "fleet", "protos")
 # From the bottom up: a package imports itself and what stands on floors below its own.
 FLOORS = (
     "errors protos text_tables version",
-    "flags ending",
-    "job_token",
+    "flags ending extras",
+    "job_token paths",
     "ir",
     "drawing",
     "arrays",
@@ -74,6 +74,7 @@ _CLI = "`bireme --help` must not load what its commands need"
 HIDDEN = {
     ("bireme/__init__.py", "MODULES_ELSEWHERE.get(name, f'bireme.{name}')"): _FACE,
     ("bireme/__init__.py", "_NAMES[name]"): _FACE,
+    ("bireme/extras.py", "module"): "libraries that only some uses need",
     ("bireme/layers/__init__.py", "'bireme.reader.py_reader'"): "Fluid has readers among layers",
     ("bireme/runtime/planner.py", "module"): _ROW,
     ("bireme/runtime/compiled_forms.py", "'numba'"): "numba is optional",

@@ -20,6 +20,7 @@ from bireme.io.remote import is_remote, of_servers
 from bireme.io.resuming import pieces_of
 from bireme.ir import Operator, Program
 from bireme.monitoring.counters import tally
+from bireme.paths import path_of
 from bireme.reader.positions import positions
 
 from . import instructions as i
@@ -33,7 +34,7 @@ class Saver:
 
     def __init__(self, trainer: int) -> None:
         self._trainer = trainer
-        self._root = Path(flags.get("checkpoint_dir")).absolute()
+        self._root = path_of(flags.get("checkpoint_dir")).absolute()
         self._every = flags.get("checkpoint_every_steps")
         if self._every > 0 and not flags.get("checkpoint_dir"):
             raise ConfigError(
@@ -61,7 +62,7 @@ class Saver:
             PeerError: a server is lost.
         """
         step, disk, began = self._steps, Disk(), time.perf_counter()
-        folder = folder_of(Path(root).absolute(), step, pool.run)
+        folder = folder_of(path_of(root).absolute(), step, pool.run)
         try:
             disk.make(folder)
         except OSError as error:

@@ -16,10 +16,11 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import FormatError
+from bireme.paths import fresh, is_local, path_of, problem, reported
 
 from .disk import Disk
 from .manifest import Entry, clash
-from .parts import Part
+from .parts import Part, is_there, unlist
 
 __all__ = ["Checkpoint", "folder_of", "newest_checkpoint", "newest_step", "prune"]
 
@@ -31,7 +32,7 @@ def folder_of(root: str | Path, step: int, run: int) -> Path:
     """The folder of a step's checkpoint; `run` identifies the job's run, later runs have larger
     numbers.
     """
-    return Path(root) / f"step-{step:012d}-{run:016x}"
+    return path_of(root) / f"step-{step:012d}-{run:016x}"
 
 
 class Checkpoint:
@@ -51,8 +52,8 @@ class Checkpoint:
             for entry in part.entries:
                 self._found.setdefault(entry.name, []).append((part, entry))
         for name, found in self._found.items():
-            if problem := clash([part.held(entry) for part, entry in found]):
-                raise self._refused(name, problem)
+            if fault := clash([part.held(entry) for part, entry in found]):
+                raise self._refused(name, fault)
             if self.is_table(name):
                 self._check_ids(name, found)
 
@@ -66,13 +67,13 @@ class Checkpoint:
                 raise self._refused(name, f"{part.folder.name} gives a row the id {ids.min()}")
             if len(fresh) < len(seen) + len(ids):
                 others = ", ".join(p.folder.name for p, _ in found)
-                problem = f"{part.folder.name} holds ids that were there already (of {others})"
-                raise self._refused(name, problem)
+                fault = f"{part.folder.name} holds ids that were there already (of {others})"
+                raise self._refused(name, fault)
             seen = fresh
 
-    def _refused(self, name: str, problem: str) -> FormatError:
+    def _refused(self, name: str, fault: str) -> FormatError:
         return FormatError(
-            f"the parts of the checkpoint disagree on variable {name!r}: {problem}",
+            f"the parts of the checkpoint disagree on variable {name!r}: {fault}",
             tensor=name,
             where=str(self.folder),
             hint=f"remove {self.folder} to resume from the previous checkpoint",
@@ -159,20 +160,21 @@ def newest_checkpoint(root: str | Path) -> Checkpoint | None:
     Raises:
         FormatError: it is damaged.
     """
-    found = next(_complete(Path(root)), None)
+    found = next(_complete(path_of(root)), None)
     return None if found is None else Checkpoint(*found)
 
 
 def newest_step(root: str | Path) -> int:
     """The step of the latest complete checkpoint under `root`; 0 if there is none."""
-    return next((int(parts[0].head["step"]) for _, parts in _complete(Path(root))), 0)
+    return next((int(parts[0].head["step"]) for _, parts in _complete(path_of(root))), 0)
 
 
 def _complete(root: Path, damaged: bool = True) -> Iterator[tuple[Path, list[Part]]]:
     """Complete checkpoint folders, newest first; without `damaged`, damaged ones are skipped."""
     for folder in _folders(root):
         try:
-            parts = [Part(f) for f in _inside(folder) if _PART.fullmatch(f.name)]
+            inside = (f for f in _inside(folder) if _PART.fullmatch(f.name))
+            parts = [Part(f) for f in inside if is_there(f)]
             if parts and _is_whole(folder, parts):
                 yield folder, parts
         except FormatError:
@@ -200,8 +202,9 @@ def _is_whole(folder: Path, parts: Sequence[Part]) -> bool:
 
 def _folders(root: Path) -> list[Path]:
     """Checkpoint folders, newest first; other entries are ignored."""
-    if not root.is_dir():
-        return []
+    with reported():
+        if not fresh(root).is_dir():
+            return []
     return sorted((f for f in _inside(root) if _NAME.fullmatch(f.name)), reverse=True)
 
 
@@ -212,10 +215,11 @@ def _inside(folder: Path) -> list[Path]:
         FormatError: it cannot be read.
     """
     try:
-        return sorted(f for f in folder.iterdir() if f.is_dir())
+        with reported():
+            return sorted(f for f in folder.iterdir() if f.is_dir())
     except OSError as error:
         raise FormatError(
-            f"cannot list checkpoints: {error.strerror}",
+            f"cannot list checkpoints: {problem(error)}",
             where=str(folder),
             hint="may this process read the directory?",
         ) from None
@@ -225,13 +229,23 @@ def prune(root: str | Path, keep: int, disk: Disk | None = None) -> None:
     """Remove all but the newest `keep` complete checkpoints, and incomplete ones older than
     those.
     """
+    root, disk = path_of(root), disk or Disk()
     # damage in an old checkpoint must not end a job that saves a new one
-    kept = [folder for folder, _ in _complete(Path(root), damaged=False)][: max(1, keep)]
+    kept = [folder for folder, _ in _complete(root, damaged=False)][: max(1, keep)]
     if not kept:
         return
-    for folder in _folders(Path(root)):
+    for folder in _folders(root):
         if folder < kept[-1] or (folder < kept[0] and folder not in kept):
-            away = folder.with_name(f".{folder.name}")
-            (disk or Disk()).rename(folder, away)
-    for away in Path(root).glob(".step-*"):
-        (disk or Disk()).remove(away)
+            _discard(folder, disk)
+    for away in root.glob(".step-*") if is_local(root) else ():
+        disk.remove(away)
+
+
+def _discard(folder: Path, disk: Disk) -> None:
+    """Make a checkpoint absent before its files go one by one, or a reader would find damage."""
+    if is_local(folder):
+        disk.rename(folder, folder.with_name(f".{folder.name}"))
+        return
+    for part in _inside(folder):
+        unlist(disk, part)
+    disk.remove(folder)

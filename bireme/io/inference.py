@@ -4,13 +4,13 @@
 
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bireme.errors import FormatError, UnsupportedError, WrongType
 from bireme.ir import Operator, Program, Variable, VarType, default_main_program, unique_name
 from bireme.ir.proto import from_bytes, to_bytes
 from bireme.passes.prune import prune
+from bireme.paths import joined, path_of, reported
 
 from .files import read_bytes, written
 from .remote import whole_model
@@ -55,14 +55,14 @@ def save_inference_model(
     _warn_of_counts(program)
     names = [t.name for t in targets]
     if not export_for_deployment:
-        with written(Path(dirname, (model_filename or _MODEL) + ".main_program")) as file:
+        with written(joined(dirname, (model_filename or _MODEL) + ".main_program")) as file:
             file.write(to_bytes(program))
         if not program_only:
             save_persistables(executor, dirname, program, params_filename)
         return names
     model = inference_program(whole_model(program, {*feeds, *names}), feeds, names)
     _refuse_servers(model)
-    with written(Path(dirname, model_filename or _MODEL)) as file:
+    with written(joined(dirname, model_filename or _MODEL)) as file:
         file.write(to_bytes(model))
     if not program_only:
         save_job(executor, dirname, program, model, is_persistable, params_filename)
@@ -102,9 +102,12 @@ def load_inference_model(
     Raises:
         FormatError: the directory, the model or a parameter file is missing or damaged.
     """
-    if not Path(dirname).is_dir():
-        raise FormatError("there is no such directory", where=str(dirname), hint="check dirname")
-    path = Path(dirname, model_filename or _MODEL)
+    with reported():
+        if not path_of(dirname).is_dir():
+            raise FormatError(
+                "there is no such directory", where=str(dirname), hint="check dirname"
+            )
+    path = joined(dirname, model_filename or _MODEL)
     try:
         program = from_bytes(read_bytes(path, "the model"))
     except FormatError as error:

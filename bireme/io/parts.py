@@ -1,7 +1,8 @@
 """One process's part of a checkpoint: a folder with raw arrays in `data`, and `manifest.json`.
 
 The manifest starts with the SHA-256 of its remainder and holds the offset and CRC-32 of every
-array. A part is written under a temporary name and renamed once it is durable.
+array. A part is written under a temporary name and renamed once it is durable. Object stores cannot
+rename a directory at once; there the manifest is written last, and a part without one is absent.
 """
 
 import hashlib
@@ -17,11 +18,12 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import FormatError, InvalidArgument
+from bireme.paths import is_local, problem, reported
 
 from .disk import Disk
 from .manifest import FORMAT, Entry, Held, OtherFormat, Untrue, clash, parsed
 
-__all__ = ["Part", "Piece", "write_part"]
+__all__ = ["Part", "Piece", "is_there", "unlist", "write_part"]
 
 DATA, MANIFEST = "data", "manifest.json"
 _READ = 1 << 22  # bytes read and verified at a time
@@ -53,13 +55,17 @@ def write_part(disk: Disk, folder: Path, head: Mapping[str, Any], pieces: Sequen
         OSError: the disk refuses.
     """
     _refuse_overlap(folder.name, pieces)
-    if folder.exists():
+    if is_there(folder):
         return 0
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    local = is_local(folder)
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}") if local else folder
     disk.remove(draft)
     try:
-        size = _write(disk, draft, head, pieces)
-        disk.rename(draft, folder)
+        size = _write(disk, draft, head, pieces, MANIFEST if local else f".{MANIFEST}")
+        if local:
+            disk.rename(draft, folder)
+        else:
+            disk.rename(folder / f".{MANIFEST}", folder / MANIFEST)
     except OSError:
         disk.remove(draft)  # after a failure, do not fill the disk further
         raise
@@ -67,7 +73,20 @@ def write_part(disk: Disk, folder: Path, head: Mapping[str, Any], pieces: Sequen
     return size
 
 
-def _write(disk: Disk, draft: Path, head: Mapping[str, Any], pieces: Sequence[Piece]) -> int:
+def is_there(folder: Path) -> bool:
+    """Whether a part was written to its end."""
+    with reported():
+        return folder.exists() if is_local(folder) else (folder / MANIFEST).exists()
+
+
+def unlist(disk: Disk, folder: Path) -> None:
+    """Make a part on a remote file system absent, by its manifest."""
+    disk.remove(folder / MANIFEST)
+
+
+def _write(
+    disk: Disk, draft: Path, head: Mapping[str, Any], pieces: Sequence[Piece], manifest: str
+) -> int:
     disk.make(draft)
     arrays = [np.asarray(array, order="C") for piece in pieces for array in _arrays(piece)]
     entries = list(_entries(pieces, iter(arrays)))
@@ -75,7 +94,7 @@ def _write(disk: Disk, draft: Path, head: Mapping[str, Any], pieces: Sequence[Pi
     disk.write(draft / DATA, (array.reshape(-1).view(np.uint8).data for array in arrays))
     said = {**head, "format": FORMAT, "size": size, "tensors": [e.plain() for e in entries]}
     text = json.dumps(said, indent=1).encode()
-    disk.write(draft / MANIFEST, [_digest(text), b"\n", text])
+    disk.write(draft / manifest, [_digest(text), b"\n", text])
     disk.sync(draft)
     return size
 
@@ -90,13 +109,13 @@ def _refuse_overlap(part: str, pieces: Sequence[Piece]) -> None:
             raise _twice(piece.name, f"{part} holds an id more than once")
     for name, each in held.items():
         tables = sum(one.by_id for one in each)
-        if problem := clash(each) or (f"{part} holds it twice" if tables > 1 else None):
-            raise _twice(name, problem)
+        if fault := clash(each) or (f"{part} holds it twice" if tables > 1 else None):
+            raise _twice(name, fault)
 
 
-def _twice(name: str, problem: str) -> InvalidArgument:
+def _twice(name: str, fault: str) -> InvalidArgument:
     return InvalidArgument(
-        f"variable {name!r} cannot be saved: {problem}",
+        f"variable {name!r} cannot be saved: {fault}",
         hint="every row must have exactly one owner: was the program changed after transpile()?",
     )
 
@@ -140,26 +159,28 @@ class Part:
         self.head, self.entries = self._manifest()
         path = folder / DATA
         try:
-            found = path.stat().st_size if path.exists() else -1
+            with reported():
+                found = path.stat().st_size if path.exists() else -1
         except OSError as error:
-            raise _damaged(path, f"cannot be read: {error.strerror}") from None
+            raise _damaged(path, f"cannot be read: {problem(error)}") from None
         if found != self.head["size"]:
-            problem = "is missing" if found < 0 else f"has {found} bytes"
+            fault = "is missing" if found < 0 else f"has {found} bytes"
             last = next((e for e in self.entries if e.at + e.nbytes > found), None)
-            raise _damaged(path, f"{problem}, not {self.head['size']}", last.name if last else None)
+            raise _damaged(path, f"{fault}, not {self.head['size']}", last.name if last else None)
 
     def _manifest(self) -> tuple[dict[str, Any], list[Entry]]:
         path = self.folder / MANIFEST
         try:
-            digest, _, text = path.read_bytes().partition(b"\n")
+            with reported():
+                digest, _, text = path.read_bytes().partition(b"\n")
         except OSError as error:
-            raise _damaged(path, f"cannot be read: {error.strerror}") from None
+            raise _damaged(path, f"cannot be read: {problem(error)}") from None
         if digest != _digest(text):
             raise _damaged(path, "does not have the checksum that it begins with")
         try:
             return parsed(text)
-        except Untrue as problem:
-            raise _damaged(path, str(problem)) from None
+        except Untrue as untrue:
+            raise _damaged(path, str(untrue)) from None
         except OtherFormat as other:
             raise FormatError(
                 f"a checkpoint of format {other}; this version reads {FORMAT}",
@@ -199,14 +220,14 @@ class Part:
     def _blocks(self, entry: Entry) -> Iterator[bytes]:
         path = self.folder / DATA
         try:
-            with open(path, "rb") as file:
+            with reported(), path.open("rb") as file:
                 file.seek(entry.at)
                 left = entry.nbytes
                 while left > 0 and (block := file.read(min(left, _READ))):
                     left -= len(block)
                     yield block
         except OSError as error:
-            raise _damaged(path, f"cannot be read: {error.strerror}", entry.name) from None
+            raise _damaged(path, f"cannot be read: {problem(error)}", entry.name) from None
 
     def _compare(self, entry: Entry, crc: int) -> None:
         if crc != entry.crc:
@@ -215,9 +236,9 @@ class Part:
             )
 
 
-def _damaged(path: Path, problem: str, tensor: str | None = None) -> FormatError:
+def _damaged(path: Path, fault: str, tensor: str | None = None) -> FormatError:
     return FormatError(
-        f"file {path.name} of a checkpoint {problem}",
+        f"file {path.name} of a checkpoint {fault}",
         tensor=tensor,
         where=f"{path}: tensor {tensor!r}" if tensor else str(path),
         hint=f"remove {path.parent.parent} to resume from the previous checkpoint",

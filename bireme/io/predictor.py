@@ -3,7 +3,6 @@
 Options for Fluid's engines and passes (TensorRT, MKL-DNN, IR passes) are accepted and ignored.
 """
 
-import os
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
@@ -14,6 +13,7 @@ from bireme.arrays.namespaces import Array
 from bireme.arrays.places import CPUPlace, CUDAPlace
 from bireme.arrays.values import LoDTensor, to_lod
 from bireme.errors import FeedError, InvalidArgument
+from bireme.paths import path_of
 from bireme.runtime.executor import Executor
 from bireme.runtime.scope import Scope, scope_guard
 
@@ -190,12 +190,10 @@ class AnalysisPredictor:
             raise InvalidArgument("the config names no model", hint="AnalysisConfig(folder)")
         folder, files = config.model_dir(), {}
         if config.params_file():
-            folder = os.path.dirname(config.prog_file()) or "."
-            params = os.path.relpath(config.params_file(), folder)
-            files = {
-                "model_filename": os.path.basename(config.prog_file()),
-                "params_filename": params,
-            }
+            program = path_of(config.prog_file())
+            folder = str(program.parent)
+            params = str(path_of(config.params_file()).absolute())
+            files = {"model_filename": program.name, "params_filename": params}
         with scope_guard(self._scope):
             loaded = load_inference_model(folder, self._executor, **files)
         self._program, self._inputs, self._outputs = loaded

@@ -12,6 +12,7 @@ from bireme.arrays.growing_table import Table
 from bireme.arrays.values import SelectedRows
 from bireme.errors import UnsupportedError
 from bireme.ir import Program
+from bireme.paths import joined
 
 __all__ = ["elsewhere", "fetch", "is_remote", "of_servers", "one_file", "whole_model"]
 
@@ -67,9 +68,9 @@ def fetch(executor: Any, dirname: str | Path, program: Program, wanted: Collecti
     fetching._trainer_id = program._trainer_id
     for name, parts in _groups(program).items():
         if name in wanted:
-            _receive(fetching, Path(dirname, name), _needed(parts))
+            _receive(fetching, joined(dirname, name), _needed(parts))
     for name in (table for table in _tables(program) if table in wanted):
-        attrs = {"endpoints": list(program._endpoints), "file_path": str(Path(dirname, name))}
+        attrs = {"endpoints": list(program._endpoints), "file_path": str(joined(dirname, name))}
         names = {"remote_varnames": [name] * len(program._endpoints)}
         fetching.global_block().append_op(type="recv_save", attrs=attrs | names)
     executor.run(fetching)

@@ -11,6 +11,7 @@ from bireme.arrays.growing_table import Table
 from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import FormatError, InvalidArgument
 from bireme.ir import Program, Variable
+from bireme.paths import path_of
 from bireme.runtime.scope import Scope
 
 from .files import read_bytes
@@ -56,7 +57,7 @@ def load_slices(
     places = places_of(program)
     values = [
         (var, _owned(program, value, scope.var(var.name).value))
-        for var, value in _values(Path(dirname), places, variables, scope)
+        for var, value in _values(path_of(dirname), places, variables, scope)
     ]
     for var, value in values:
         cell = scope.var(var.name)

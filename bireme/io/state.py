@@ -5,7 +5,6 @@ The pickles contain dicts of NumPy arrays. Loading rejects everything else, so n
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,10 @@ from bireme.arrays.namespaces import Array, to_host
 from bireme.errors import FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Program, Variable
 from bireme.ir.proto import to_bytes
+from bireme.paths import path_of
 from bireme.runtime.scope import global_scope
 
+from .combined import is_safetensors, read_tensors
 from .files import read_bytes, written
 from .pickles import dump_arrays, load_arrays
 from .variables import is_parameter, is_persistable, load_vars, plain
@@ -31,7 +32,7 @@ def save(program: Program, model_path: str) -> None:
     Raises:
         InvalidArgument: the path names a directory, or a variable has no value.
     """
-    if not Path(model_path).name or model_path.endswith("/"):
+    if not path_of(model_path).name or model_path.endswith("/"):
         raise InvalidArgument(f"{model_path!r} is a directory", hint="give a prefix: 'dir/model'")
     program = plain(program)
     chosen = [v for v in program.list_vars() if is_persistable(v)]
@@ -57,17 +58,20 @@ def load(
         FormatError: a file is missing, damaged, or does not fit the program.
     """
     program = plain(program)
-    path = Path(model_path)
-    if not Path(model_path + ".pdparams").exists() and path.is_dir():
-        load_vars(executor, str(path), program, vars=var_list, predicate=is_persistable)
+    given = path_of(model_path + ".pdparams").exists()
+    if not given and path_of(model_path).is_dir():
+        load_vars(executor, model_path, program, vars=var_list, predicate=is_persistable)
         return
     set_program_state(program, load_program_state(model_path, var_list), strict=True)
 
 
 def load_program_state(model_path: str, var_list: Iterable[Variable] | None = None) -> State:
-    """The saved arrays by name, from `<path>.pdparams` and `<path>.pdopt`."""
-    state = _unpickled(model_path + ".pdparams")
-    if Path(model_path + ".pdopt").exists():
+    """The saved arrays by name, from `<path>.pdparams` and `<path>.pdopt`, or from the safetensors
+    file that `model_path` names.
+    """
+    safe = is_safetensors(model_path)
+    state = read_tensors(model_path) if safe else _unpickled(model_path + ".pdparams")
+    if not safe and path_of(model_path + ".pdopt").exists():
         state.update(_unpickled(model_path + ".pdopt"))
     if var_list is None:
         return state

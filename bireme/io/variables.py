@@ -1,17 +1,17 @@
 """Saves and loads variables of a scope, one file each or all in one file, in Fluid's formats."""
 
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from bireme.arrays.growing_table import Table
-from bireme.arrays.values import LoDTensor, SelectedRows
-from bireme.errors import FormatError, InvalidArgument, UnsupportedError
+from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.ir import Parameter, Program, Variable, VarType, default_main_program
+from bireme.paths import is_local, joined
 from bireme.runtime.scope import Scope, global_scope
 
+from .combined import grows, read_combined, read_value, write_combined
 from .files import read_bytes, written
 from .remote import elsewhere, fetch, is_remote, one_file
 from .slices import is_server, load_slices
@@ -63,21 +63,22 @@ def save_vars(
     """Save the given variables, or those of the program for which `predicate` is true.
 
     Writes one file per variable under `dirname`, or one file `filename` with all variables in order
-    of their names. Files appear complete or not at all.
+    of their names, as safetensors if its name ends in `.safetensors`. Files appear complete or not
+    at all. `dirname` may be the URL of a file system that fsspec knows.
 
     Raises:
         InvalidArgument: a variable has no value yet.
+        UnsupportedError: safetensors cannot hold a value.
     """
     chosen = _chosen(main_program, vars, predicate)
     scope = global_scope()
     if filename is None:
         for var in chosen:
-            with written(_path(dirname, var.name)) as file:
+            with written(joined(dirname, var.name)) as file:
                 write_value(file, _value(scope, var))
     elif chosen:
-        with written(_path(dirname, filename)) as file:
-            for var in chosen:
-                write_value(file, _value(scope, var))
+        named = ((var.name, _value(scope, var)) for var in chosen)
+        write_combined(joined(dirname, filename), named)
 
 
 def save_params(
@@ -133,7 +134,7 @@ def save_job(
             raise one_file(filename)
         if program._is_chief:  # the others lack what servers hold
             _save_as_one(
-                executor, _path(dirname, filename), program, _chosen(model, None, predicate)
+                executor, joined(dirname, filename), program, _chosen(model, None, predicate)
             )
         return
 
@@ -147,16 +148,15 @@ def save_job(
 def _save_as_one(executor: Any, path: Path, program: Program, chosen: list[Variable]) -> None:
     """Write variables to one file, those that servers hold from files fetched beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=path.parent) as folder:
+    with TemporaryDirectory(dir=path.parent if is_local(path) else None) as folder:
         fetch(executor, folder, program, {var.name for var in chosen})
-        with written(path) as file:
-            for var in chosen:
-                part = Path(folder, var.name)
-                if part.exists():
-                    with part.open("rb") as source:
-                        shutil.copyfileobj(source, file)
-                else:
-                    write_value(file, _value(global_scope(), var))
+        write_combined(path, ((var.name, _fetched(Path(folder), var)) for var in chosen))
+
+
+def _fetched(folder: Path, var: Variable) -> Any:
+    """The value that servers sent, or that this process holds."""
+    part = folder / var.name
+    return _read_one(part, var) if part.exists() else _value(global_scope(), var)
 
 
 # -- loading -----------------------------------------------------------------------------------
@@ -175,15 +175,17 @@ def load_vars(
     """
     chosen = _chosen(main_program, vars, predicate)
     values = (
-        _separate(dirname, chosen) if filename is None else _combined(dirname, chosen, filename)
+        _separate(dirname, chosen)
+        if filename is None
+        else read_combined(joined(dirname, filename), chosen)
     )
     scope = global_scope()
     for var, value in zip(chosen, values, strict=True):
         cell = scope.var(var.name)
-        if _grows(var) and isinstance(cell.value, Table):
+        if grows(var) and isinstance(cell.value, Table):
             cell.value.restore(value.rows, value.value)  # other rows keep their initial values
         else:
-            cell.put(Table.of(var.name, value) if _grows(var) else value)
+            cell.put(Table.of(var.name, value) if grows(var) else value)
 
 
 def load_params(
@@ -219,46 +221,13 @@ def load_persistables(
 
 
 def _separate(dirname: str | None, chosen: Iterable[Variable]) -> list[Any]:
-    values = []
-    for var in chosen:
-        path = _path(dirname, var.name)
-        reader = Reader(read_bytes(path, f"variable {var.name!r}"), str(path))
-        values.append(_read(reader, var, str(path)))
-        reader.end()
-    return values
+    return [_read_one(joined(dirname, var.name), var) for var in chosen]
 
 
-def _combined(dirname: str | None, chosen: Iterable[Variable], filename: str) -> list[Any]:
-    path = _path(dirname, filename)
-    reader = Reader(read_bytes(path, "the combined file"), str(path))
-    values = [_read(reader, var, str(path)) for var in chosen]
+def _read_one(path: Path, var: Variable) -> Any:
+    reader = Reader(read_bytes(path, f"variable {var.name!r}"), str(path))
+    value = read_value(reader, var, str(path))
     reader.end()
-    return values
-
-
-def _grows(var: Variable) -> bool:
-    """Whether the variable is a table without declared rows, which is saved with its ids."""
-    return var.persistable and var.type == VarType.LOD_TENSOR and var.shape[:1] == (-1,)
-
-
-def _read(reader: Reader, var: Variable, file: str) -> Any:
-    rows = var.type == VarType.SELECTED_ROWS or _grows(var)
-    value = reader.selected_rows(var.name) if rows else reader.tensor(var.name)
-    array = value.value if isinstance(value, SelectedRows) else value
-    array = array.array if isinstance(array, LoDTensor) else array
-    wanted = var.shape[1:] if rows else var.shape
-    found = array.shape[1:] if rows else array.shape
-    fits = len(wanted) == len(found) and all(
-        w in (-1, f) for w, f in zip(wanted, found, strict=True)
-    )
-    if not fits or (var.dtype is not None and array.dtype.name != var.numpy_dtype):
-        raise FormatError(
-            f"variable {var.name!r} is {var.numpy_dtype}{list(wanted)} in the program, "
-            f"but {array.dtype}{list(found)} in the file",
-            tensor=var.name,
-            where=file,
-            hint="load it with the program that saved it",
-        )
     return value
 
 
@@ -300,7 +269,3 @@ def _value(scope: Scope, var: Variable) -> Any:
             hint="save the other variables here: vars=[...]",
         )
     return value
-
-
-def _path(dirname: str | None, name: str) -> Path:
-    return Path(dirname or "", name)

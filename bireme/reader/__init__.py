@@ -1,5 +1,6 @@
 """Input pipeline: readers, prefetching loaders, datasets of files, feeders."""
 
+from .columnar import arrow_batches
 from .dataloader import DataLoader, EndOfData, GeneratorLoader, PyReader, default_collate_fn
 from .dataset import DatasetBase, DatasetFactory, InMemoryDataset, QueueDataset
 from .decorators import (
@@ -30,6 +31,7 @@ __all__ = [
     "PyReader",
     "QueueDataset",
     "WorkerFailed",
+    "arrow_batches",
     "batch",
     "buffered",
     "cache",

@@ -1,4 +1,5 @@
-"""Datasets of text files for `train_from_dataset`: parsed by several threads, shuffled, batched.
+"""Datasets of text, Parquet or Arrow files for `train_from_dataset`: parsed by several threads,
+shuffled, batched.
 
 The order of samples is that of the file list for any number of threads, so runs are reproducible.
 """
@@ -14,10 +15,14 @@ from typing import Any
 
 from bireme.errors import ConfigError, FormatError, InvalidArgument
 from bireme.ir import Variable
+from bireme.paths import is_url, path_of, problem, reported, under
 
 from .channel import pumped
+from .columnar import ROWS, is_columnar, read_rows
 from .marked import MarkedLines, merged_by_id, slots_shuffled
 from .multislot import Sample, parse, to_feeds
+from .rows import Rows, joined
+from .rows import to_feeds as cut_into_feeds
 
 __all__ = ["DatasetBase", "DatasetFactory", "InMemoryDataset", "QueueDataset"]
 
@@ -32,6 +37,7 @@ class DatasetBase:
         self.slots: list[Variable] = []
         self.pipe_command = "cat"
         self.download_command = ""
+        self._remote = ("", "")
 
     def set_batch_size(self, batch_size: float) -> None:
         if batch_size <= 0:
@@ -45,6 +51,10 @@ class DatasetBase:
         self.thread_num = thread_num
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
+        """Files of MultiSlot lines, or of Parquet or Arrow (`.parquet`, `.pq`, `.arrow`,
+        `.feather`, `.arrows`), whose columns are the slots by name. A name may be a URL that fsspec
+        knows.
+        """
         self.filelist = list(filelist)
 
     def set_use_var(self, var_list: Sequence[Variable]) -> None:
@@ -60,11 +70,17 @@ class DatasetBase:
         self.download_command = download_cmd
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
-        """Not supported: mount the file system, or read it in the pipe command."""
-        raise ConfigError(
-            "HDFS is not read directly",
-            hint="mount it, or use set_download_cmd('hadoop fs -cat')",
-        )
+        """Names of files are below the URL `fs_name`, such as hdfs://host:9000 or s3://bucket, and
+        read as the user of `fs_ugi`, `user,password`, if it is HDFS.
+
+        Raises:
+            ConfigError: `fs_name` is not a URL.
+        """
+        if not is_url(fs_name):
+            raise ConfigError(
+                f"fs_name is {fs_name!r}", hint="give a URL: set_hdfs_config('hdfs://host', 'u,p')"
+            )
+        self._remote = (fs_name, fs_ugi)
 
     def desc(self) -> str:
         """A description of the data."""
@@ -73,8 +89,11 @@ class DatasetBase:
 
     def samples(self) -> Iterator[Sample]:
         """All samples in file order, parsed ahead by threads."""
-        if not self.slots:
-            raise InvalidArgument("the dataset has no slots", hint="call set_use_var first")
+        self._check_slots()
+        if self._is_columnar():
+            for rows in self._rows():
+                yield from rows
+            return
         with ThreadPoolExecutor(self.thread_num, "bireme-dataset") as pool:
             files = iter(self.filelist)
             coming: deque[Future[list[Sample]]] = deque()
@@ -91,12 +110,51 @@ class DatasetBase:
 
     def feeds(self, drop_last: bool = False) -> Iterator[dict[str, Any]]:
         """The batches, prefetched by a thread."""
-        source = self.samples
-        slots, size = self.slots, self.batch_size
-        return pumped(lambda: to_feeds(source(), slots, size, drop_last), 4, "dataset")
+        return pumped(lambda: self._feeds(drop_last), 4, "dataset")
+
+    def _feeds(self, drop_last: bool) -> Iterator[dict[str, Any]]:
+        self._check_slots()
+        if self._is_columnar():
+            return cut_into_feeds(self._rows(), self.slots, self.batch_size, drop_last)
+        return to_feeds(self.samples(), self.slots, self.batch_size, drop_last)
+
+    def _check_slots(self) -> None:
+        if not self.slots:
+            raise InvalidArgument("the dataset has no slots", hint="call set_use_var first")
+
+    # -- Parquet and Arrow -----------------------------------------------------------------
+    def _is_columnar(self) -> bool:
+        """Whether the files hold columns, not lines.
+
+        Raises:
+            InvalidArgument: some do and others do not, or lines are to start with texts.
+        """
+        if self.download_command or not _is_plain(self.pipe_command):
+            return False  # commands make lines of any file
+        found = [name for name in self.filelist if is_columnar(name)]
+        if found and (len(found) < len(self.filelist) or self._marks()):
+            raise InvalidArgument(
+                f"{found[0]} holds columns, not lines",
+                hint="list files of one kind; columns have no ids or texts before the slots",
+            )
+        return bool(found)
+
+    def _rows(self) -> Iterator[Rows]:
+        rows = max(1, ROWS // self.batch_size) * self.batch_size
+        places = [self._path(name) for name in self.filelist]
+        return read_rows(places, self.slots, rows, threads=self.thread_num > 1)
+
+    # -- text ------------------------------------------------------------------------------
+    def _path(self, name: str) -> Path:
+        return under(self._remote[0], name, self._remote[1]) if self._remote[0] else path_of(name)
 
     def _parsed(self, path: str) -> list[Sample]:
-        lines = _lines(path, self.pipe_command, self.download_command)
+        if self.download_command:
+            data = _piped(f"{self.download_command} {shlex.quote(path)}", b"", path)
+        else:
+            data = _content(self._path(path))
+        plain = _is_plain(self.pipe_command)
+        lines = (data if plain else _piped(self.pipe_command, data, path)).splitlines()
         return list(parse(lines, self.slots, path, self._marks()))
 
     def _marks(self) -> int:
@@ -122,8 +180,8 @@ class InMemoryDataset(MarkedLines, DatasetBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._samples: list[Sample] | None = None
-        self._preloading: Future[list[Sample]] | None = None
+        self._samples: Sequence[Sample] | None = None
+        self._preloading: Future[Sequence[Sample]] | None = None
 
     def _marks(self) -> int:
         return self.marks
@@ -139,14 +197,26 @@ class InMemoryDataset(MarkedLines, DatasetBase):
         self._samples = slots_shuffled(list(self.samples()), self.slots, slots)
 
     def load_into_memory(self) -> None:
-        self._samples = list(super().samples())
+        self._samples = self._loaded()
+
+    def _loaded(self) -> Sequence[Sample]:
+        self._check_slots()
+        if not self._is_columnar():
+            return list(super().samples())
+        pieces = list(self._rows())
+        return joined(pieces) if pieces else []
+
+    def _feeds(self, drop_last: bool) -> Iterator[dict[str, Any]]:
+        if isinstance(self._samples, Rows):
+            return cut_into_feeds([self._samples], self.slots, self.batch_size, drop_last)
+        return to_feeds(self.samples(), self.slots, self.batch_size, drop_last)
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
         """Start loading in the background; `wait_preload_done` waits for it."""
         if thread_num is not None:
             self.set_thread(thread_num)
         pool = ThreadPoolExecutor(1, "bireme-preload")
-        self._preloading = pool.submit(lambda: list(super(InMemoryDataset, self).samples()))
+        self._preloading = pool.submit(self._loaded)
         pool.shutdown(wait=False)
 
     def wait_preload_done(self) -> None:
@@ -162,7 +232,9 @@ class InMemoryDataset(MarkedLines, DatasetBase):
     def local_shuffle(self) -> None:
         """Shuffle the samples of this process with the `random` module's generator."""
         if self._samples is not None:
-            random.shuffle(self._samples)
+            order = list(range(len(self._samples)))
+            random.shuffle(order)
+            self._samples = _reordered(self._samples, order)
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
         """Shuffle over all trainers: each keeps its part of a common random order.
@@ -174,7 +246,7 @@ class InMemoryDataset(MarkedLines, DatasetBase):
         index, count = (0, 1) if fleet is None else (fleet.worker_index(), fleet.worker_num())
         order = list(range(len(self._samples)))
         random.Random(len(order)).shuffle(order)
-        self._samples = [self._samples[i] for i in order[index::count]]
+        self._samples = _reordered(self._samples, order[index::count])
         if self.merge_size:
             self._samples = merged_by_id(self._samples, self.merge_size)
         self.local_shuffle()
@@ -201,17 +273,21 @@ class DatasetFactory:
         return kinds[datafeed_class]()
 
 
-def _lines(path: str, command: str, download: str = "") -> Iterable[bytes]:
-    """The output lines of the pipe command for a file."""
-    if download:
-        data = _piped(f"{download} {shlex.quote(path)}", b"", path)
-    else:
-        try:
-            data = Path(path).read_bytes()
-        except OSError as cause:
-            raise FormatError(f"the file cannot be read: {cause.strerror}", where=path) from None
-    plain = command.strip() in ("", "cat")
-    return (data if plain else _piped(command, data, path)).splitlines()
+def _reordered(samples: Sequence[Sample], order: Sequence[int]) -> Sequence[Sample]:
+    return samples.take(order) if isinstance(samples, Rows) else [samples[i] for i in order]
+
+
+def _is_plain(command: str) -> bool:
+    """Whether a pipe command changes nothing."""
+    return command.strip() in ("", "cat")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with reported():
+            return path.read_bytes()
+    except OSError as cause:
+        raise FormatError(f"the file cannot be read: {problem(cause)}", where=str(path)) from None
 
 
 def _piped(command: str, data: bytes, path: str) -> bytes:

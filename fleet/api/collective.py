@@ -21,7 +21,7 @@ from .collective_strategy import (
     transpiler_config,
 )
 from .epochs import TrainStatus, load_epoch, prune_epochs, save_epoch
-from .file_systems import BDFS, FS, LocalFS
+from .file_systems import BDFS, FS, LocalFS, RemoteFS
 
 __all__ = [
     "BDFS",
@@ -35,6 +35,7 @@ __all__ = [
     "LambConfig",
     "LocalFS",
     "Mode",
+    "RemoteFS",
     "TrainStatus",
     "fleet",
 ]

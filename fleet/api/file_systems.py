@@ -1,15 +1,18 @@
-"""Where checkpoints of Fleet are kept: a local disk, or HDFS through the `hadoop` command."""
+"""Where checkpoints of Fleet are kept: a local disk, HDFS through the `hadoop` command, or any file
+system that fsspec knows.
+"""
 
 import os
 import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bireme.errors import ConfigError, PeerError
+from bireme.paths import fresh, path_of, remove_tree, rename
 
-__all__ = ["BDFS", "FS", "LocalFS"]
+__all__ = ["BDFS", "FS", "LocalFS", "RemoteFS"]
 
 
 class FS(Protocol):
@@ -73,6 +76,48 @@ class LocalFS:
     def need_upload_download(self) -> bool:
         """Whether files are written elsewhere first."""
         return False
+
+
+class RemoteFS:
+    """URLs of any file system that fsspec knows. Where it cannot rename a directory at once, as in
+    object stores, a checkpoint takes its name file by file.
+    """
+
+    def list_dirs(self, fs_path: str) -> list[str]:
+        """The names of the directories in a directory."""
+        return sorted(path.name for path in fresh(path_of(fs_path)).iterdir() if path.is_dir())
+
+    def ls_dir(self, fs_path: str) -> list[str]:
+        """The names in a directory."""
+        return sorted(path.name for path in fresh(path_of(fs_path)).iterdir())
+
+    def stat(self, fs_path: str) -> bool:
+        """Whether there is such a path."""
+        return fresh(path_of(fs_path)).exists()
+
+    def mkdir(self, fs_path: str) -> None:
+        path_of(fs_path).mkdir(parents=True, exist_ok=True)
+
+    def mv(self, fs_src_path: str, fs_dst_path: str) -> None:
+        rename(path_of(fs_src_path), path_of(fs_dst_path))
+
+    def delete(self, fs_path: str) -> None:
+        """Remove a file or a directory, if it is there."""
+        remove_tree(path_of(fs_path))
+
+    def upload(self, local_path: str, fs_path: str) -> None:
+        """Copy a directory."""
+        target: Any = path_of(fs_path)
+        target.fs.put(local_path, target.path, recursive=True)
+
+    def download(self, fs_path: str, local_path: str) -> None:
+        """Copy a directory."""
+        source: Any = path_of(fs_path)
+        source.fs.get(source.path, local_path, recursive=True)
+
+    def need_upload_download(self) -> bool:
+        """Whether files are written elsewhere first."""
+        return True
 
 
 class BDFS:

@@ -53,6 +53,7 @@ MODULES = {
     "paddle.fluid.contrib.op_frequence": "bireme.contrib.model_stat",
     "paddle.fluid.contrib.reader.distributed_reader": "bireme.contrib.reader",
     "paddle.fluid.contrib.layers.nn": "bireme.contrib.layers",
+    "paddle.fluid.contrib.utils.hdfs_utils": "bireme.contrib.hdfs",
     FLUID: "bireme",
     DATASET: "bireme.dataset",
     "paddle.batch": "bireme.reader.decorators",
@@ -61,6 +62,7 @@ MODULES = {
     "paddle.fluid.incubate.fleet.base.fleet_base": "bireme.fleet.api.base",
     "paddle.fluid.incubate.fleet.base.mode": "bireme.fleet.api.base",
     "paddle.fluid.incubate.fleet.collective": "bireme.fleet.api.collective",
+    "paddle.fluid.incubate.fleet.utils.hdfs": "bireme.fleet.api.hdfs",
     "paddle.fluid.incubate.fleet.base.role_maker": "bireme.fleet.api.role_makers",
     "paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler": (
         "bireme.fleet.api.parameter_server"

@@ -1,6 +1,5 @@
 """Checkpoints on disk: a crash at any moment leaves the one before, and no damage goes unseen."""
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import bireme as fluid
 from bireme.errors import FormatError, InvalidArgument
 from bireme.io.checkpoint import newest_checkpoint, prune
 from bireme.io.disk import Disk
+from bireme.paths import path_of
 from bireme.runtime.scope import Scope
 
 
@@ -50,10 +50,20 @@ class Failing(Disk):
         super().sync(folder)
 
     def remove(self, folder: Path) -> None:
-        if self.left == 0 and folder.exists():
-            next(folder.rglob("data")).unlink()
+        if self.left == 0:
+            for path in folder.rglob("data") if folder.is_dir() else ():
+                path.unlink()
         self._count()
         super().remove(folder)
+
+
+@pytest.fixture(params=["disk", "object store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A directory, or a prefix of a store that has neither directories nor renames of them."""
+    if request.param == "disk":
+        return tmp_path
+    pytest.importorskip("upath", reason="bireme[remote] is not installed")
+    return path_of(f"memory:/{tmp_path}")
 
 
 def program() -> fluid.Program:
@@ -79,23 +89,23 @@ def loaded(root: Path) -> float:
     return found.pop()
 
 
-def test_what_was_saved_comes_back(tmp_path: Path) -> None:
-    fluid.io.save_checkpoint(tmp_path, program(), step=7, scope=values(3.0))
-    assert newest_checkpoint(tmp_path).step == 7
-    assert loaded(tmp_path) == 3.0
+def test_what_was_saved_comes_back(place: Path) -> None:
+    fluid.io.save_checkpoint(place, program(), step=7, scope=values(3.0))
+    assert newest_checkpoint(place).step == 7
+    assert loaded(place) == 3.0
 
 
-def test_without_a_checkpoint_nothing_is_loaded(tmp_path: Path) -> None:
+def test_without_a_checkpoint_nothing_is_loaded(place: Path) -> None:
     scope = values(-1.0)
-    assert fluid.io.load_checkpoint(tmp_path / "none", program(), scope=scope) is None
+    assert fluid.io.load_checkpoint(place / "none", program(), scope=scope) is None
     assert scope.var("n").get()[0] == -1.0
 
 
-def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(place: Path) -> None:
     """At every operation of the fourth save, which also sweeps the first away."""
     crashed = 0
     for last in range(100):
-        root = tmp_path / str(last)
+        root = place / str(last)
         for step in (1, 2, 3):
             fluid.io.save_checkpoint(root, program(), step=step, scope=values(step))
         disk = Failing(last)
@@ -110,33 +120,33 @@ def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None
         fluid.io.save_checkpoint(root, program(), step=5, scope=values(5))
         assert loaded(root) == 5.0
         assert not list(root.glob(".*"))
-    assert crashed >= 9
+    assert crashed >= 8
     assert loaded(root) == 4.0
 
 
-def test_the_newest_stay(tmp_path: Path) -> None:
+def test_the_newest_stay(place: Path) -> None:
     for step in range(6):
-        fluid.io.save_checkpoint(tmp_path, program(), step=step, scope=values(step), keep=2)
-    assert [f.name[5:17] for f in sorted(tmp_path.iterdir())] == [f"{s:012d}" for s in (4, 5)]
-    prune(tmp_path, 0)
-    assert loaded(tmp_path) == 5.0
+        fluid.io.save_checkpoint(place, program(), step=step, scope=values(step), keep=2)
+    assert [f.name[5:17] for f in sorted(place.iterdir())] == [f"{s:012d}" for s in (4, 5)]
+    prune(place, 0)
+    assert loaded(place) == 5.0
 
 
-def test_damage_to_an_old_one_does_not_stop_the_next(tmp_path: Path) -> None:
-    old = fluid.io.save_checkpoint(tmp_path, program(), step=1, scope=values(1))
-    fluid.io.save_checkpoint(tmp_path, program(), step=2, scope=values(2))
+def test_damage_to_an_old_one_does_not_stop_the_next(place: Path) -> None:
+    old = fluid.io.save_checkpoint(place, program(), step=1, scope=values(1))
+    fluid.io.save_checkpoint(place, program(), step=2, scope=values(2))
     (old / "local" / "manifest.json").write_bytes(b"damaged")
-    last = fluid.io.save_checkpoint(tmp_path, program(), step=3, scope=values(3), keep=2)
+    last = fluid.io.save_checkpoint(place, program(), step=3, scope=values(3), keep=2)
     assert last.is_dir()
     assert not old.exists()
-    assert loaded(tmp_path) == 3.0
+    assert loaded(place) == 3.0
 
 
-def test_a_part_that_is_missing_makes_it_incomplete(tmp_path: Path) -> None:
-    fluid.io.save_checkpoint(tmp_path, program(), step=1, scope=values(1))
-    later = fluid.io.save_checkpoint(tmp_path, program(), step=2, scope=values(2))
-    shutil.rmtree(later / "local")
-    assert loaded(tmp_path) == 1.0
+def test_a_part_that_is_missing_makes_it_incomplete(place: Path) -> None:
+    fluid.io.save_checkpoint(place, program(), step=1, scope=values(1))
+    later = fluid.io.save_checkpoint(place, program(), step=2, scope=values(2))
+    Disk().remove(later / "local")
+    assert loaded(place) == 1.0
 
 
 @pytest.mark.parametrize("file", ["data", "manifest.json"])
@@ -157,13 +167,13 @@ def test_every_byte_that_changes_is_noticed(file: str, tmp_path: Path) -> None:
         newest_checkpoint(tmp_path)
 
 
-def test_another_shape_is_refused(tmp_path: Path) -> None:
-    fluid.io.save_checkpoint(tmp_path, program(), scope=values(3.0))
+def test_another_shape_is_refused(place: Path) -> None:
+    fluid.io.save_checkpoint(place, program(), scope=values(3.0))
     other = fluid.Program()
     with fluid.program_guard(other, fluid.Program()):
         fluid.layers.create_global_var([4, 2], 0.0, "float32", persistable=True, name="w")
     with pytest.raises(FormatError, match=r"'w' is float32\[4, 2\] in the program, but float32\[4"):
-        fluid.io.load_checkpoint(tmp_path, other, scope=Scope())
+        fluid.io.load_checkpoint(place, other, scope=Scope())
 
 
 def test_a_variable_that_was_not_saved_is_named(tmp_path: Path) -> None:

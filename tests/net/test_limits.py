@@ -116,6 +116,16 @@ def test_a_server_writes_only_below_its_own_folder(tmp_path: Path, folder: str) 
         assert "not set" in folder_fault(f"{root}/step-1")
 
 
+@pytest.mark.parametrize(
+    "folder",
+    ["s3://b/other/step-1", "s3://b/kept/../step-1", "s3://b/kept-2/step-1", "/s3://b/kept/x"],
+)
+def test_a_server_writes_only_below_its_own_prefix(folder: str) -> None:
+    with limited(checkpoint_dir="s3://b/kept"):
+        assert folder_fault(folder)
+        assert not folder_fault("s3://b/kept/step-1")
+
+
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "out").symlink_to(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 import bireme as fluid
 from bireme.errors import FormatError, ProtocolError
 from bireme.io.checkpoint import newest_checkpoint
+from bireme.paths import path_of
 from tests.support.job import Build, Job, Trainer
 
 STEPS, MIDDLE, BATCH = 8, 4, 8
@@ -59,7 +60,7 @@ def steps(begin: int, end: int) -> Callable[[Trainer], list[float]]:
     return train
 
 
-def go_on(root: Path) -> Callable[[Trainer], list[float]]:
+def go_on(root: Path | str) -> Callable[[Trainer], list[float]]:
     def train(trainer: Trainer) -> list[float]:
         begin = fluid.io.load_checkpoint(
             root, trainer.main, scope=trainer.scope, trainer=trainer.number
@@ -68,6 +69,19 @@ def go_on(root: Path) -> Callable[[Trainer], list[float]]:
         return steps(begin, STEPS)(trainer)
 
     return train
+
+
+def test_a_job_is_saved_to_an_object_store(root: Path) -> None:
+    pytest.importorskip("upath", reason="bireme[remote] is not installed")
+    place = f"memory:/{root}"
+    fluid.set_flags({"FLAGS_checkpoint_dir": place})
+    whole, _ = Job(model()).run(steps(0, STEPS))
+    for folder in path_of(place).iterdir():
+        fluid.io.disk.Disk().remove(folder)
+    Job(model()).run(steps(0, MIDDLE))
+    found, _ = Job(model(), servers=3).run(go_on(place))
+    np.testing.assert_allclose(found, np.array(whole)[:, MIDDLE:], rtol=1e-6, atol=1e-7)
+    assert not list(root.iterdir())
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
