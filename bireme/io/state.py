@@ -18,6 +18,7 @@ from bireme.runtime.scope import global_scope
 
 from .files import read_bytes, written
 from .pickles import dump_arrays, load_arrays
+from .streams import Reader
 from .variables import is_parameter, is_persistable, load_vars, plain
 
 __all__ = ["load", "load_program_state", "save", "set_program_state"]
@@ -50,22 +51,33 @@ def load(
     executor: Any = None,
     var_list: Iterable[Variable] | None = None,
 ) -> None:
-    """Load what `save` wrote (or a directory written by `save_persistables`) into the current
-    scope.
+    """Load what `save` wrote into the current scope, or a directory written by `save_vars` and its
+    kin, or one file of theirs that holds the variables of `var_list`.
 
     Raises:
         FormatError: a file is missing, damaged, or does not fit the program.
     """
     program = plain(program)
     path = Path(model_path)
-    if not Path(model_path + ".pdparams").exists() and path.is_dir():
-        load_vars(executor, str(path), program, vars=var_list, predicate=is_persistable)
+    if not _saved_here(model_path) and path.exists():
+        folder, name = (path, None) if path.is_dir() else (path.parent, path.name)
+        load_vars(executor, str(folder), program, var_list, is_persistable, name)
         return
-    set_program_state(program, load_program_state(model_path, var_list), strict=True)
+    state = load_program_state(model_path, var_list)
+    set_program_state(program, state, strict=var_list is None)
+
+
+def _saved_here(model_path: str) -> bool:
+    return Path(model_path + ".pdparams").exists()
 
 
 def load_program_state(model_path: str, var_list: Iterable[Variable] | None = None) -> State:
-    """The saved arrays by name, from `<path>.pdparams` and `<path>.pdopt`."""
+    """The saved arrays by name, from `<path>.pdparams` and `<path>.pdopt`, or what `load` takes
+    besides; all files of a directory without `var_list`.
+    """
+    path = Path(model_path)
+    if not _saved_here(model_path) and path.exists():
+        return _from_variables(path, None if var_list is None else [v.name for v in var_list])
     state = _unpickled(model_path + ".pdparams")
     if Path(model_path + ".pdopt").exists():
         state.update(_unpickled(model_path + ".pdopt"))
@@ -76,6 +88,27 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
     if missing:
         raise FormatError(f"variable {missing[0]!r} is not in the saved state", where=model_path)
     return {n: state[n] for n in wanted}
+
+
+def _from_variables(path: Path, names: list[str] | None) -> State:
+    """The arrays in the files of `save_vars`: one each in a directory, or `names` in one file."""
+    if path.is_dir():
+        found = (each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
+        wanted = sorted(found) if names is None else names
+        return {name: _tensors(path / name, [name])[name] for name in wanted}
+    if names is None:
+        raise InvalidArgument(
+            f"{str(path)!r} is one file, which does not name its variables",
+            hint="give var_list, for example get_program_persistable_vars(program)",
+        )
+    return _tensors(path, sorted(names))
+
+
+def _tensors(file: Path, names: list[str]) -> State:
+    reader = Reader(read_bytes(file, "the saved state"), str(file))
+    values = {name: reader.tensor(name) for name in names}
+    reader.end()
+    return {name: np.asarray(value) for name, value in values.items()}
 
 
 def set_program_state(
