@@ -1,6 +1,6 @@
 """What scripts know as `fluid.contrib`: layers and tools beside the main ones."""
 
-from . import extend_optimizer, layers, mixed_precision, model_stat, reader, rnn
+from . import decoder, extend_optimizer, layers, mixed_precision, model_stat, reader, rnn
 from .extend_optimizer import extend_with_decoupled_weight_decay
 from .layers import *
 from .mixed_precision import AutoMixedPrecisionLists, decorate
@@ -10,6 +10,7 @@ from .reader import distributed_batch_reader
 __all__ = [
     *layers.__all__,
     "AutoMixedPrecisionLists",
+    "decoder",
     "decorate",
     "distributed_batch_reader",
     "extend_optimizer",

@@ -4,6 +4,8 @@ from . import (
     cifar,
     common,
     conll05,
+    flowers,
+    image,
     imdb,
     imikolov,
     mnist,
@@ -11,6 +13,7 @@ from . import (
     mq2007,
     sentiment,
     uci_housing,
+    voc2012,
     wmt14,
     wmt16,
 )
@@ -19,6 +22,8 @@ __all__ = [
     "cifar",
     "common",
     "conll05",
+    "flowers",
+    "image",
     "imdb",
     "imikolov",
     "mnist",
@@ -26,6 +31,7 @@ __all__ = [
     "mq2007",
     "sentiment",
     "uci_housing",
+    "voc2012",
     "wmt14",
     "wmt16",
 ]

@@ -7,18 +7,34 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from glob import glob
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bireme.errors import ConfigError, FormatError
+from bireme.errors import ConfigError, FormatError, UnsupportedError
 
-__all__ = ["cluster_files_reader", "data_home", "data_homes", "local_file", "md5file", "split"]
+__all__ = [
+    "cluster_files_reader",
+    "data_home",
+    "data_homes",
+    "download",
+    "local_file",
+    "md5file",
+    "optional",
+    "split",
+]
 
 
 def data_home() -> Path:
     """The cache directory: $BIREME_DATA_HOME, or ~/.cache/bireme/dataset."""
     given = os.environ.get("BIREME_DATA_HOME")
     return Path(given) if given else Path.home() / ".cache" / "bireme" / "dataset"
+
+
+def __getattr__(name: str) -> str:
+    if name == "DATA_HOME":
+        return str(data_home())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def data_homes() -> list[Path]:
@@ -44,6 +60,40 @@ def local_file(module: str, name: str, source: str) -> Path:
             "Paddle has it), or set BIREME_DATA_HOME",
         )
     return found
+
+
+def download(
+    url: str, module_name: str, md5sum: str | None = None, save_name: str | None = None
+) -> str:
+    """The path of the file that `url` names, which must lie in the data set's folder.
+
+    Raises:
+        ConfigError: it is not there.
+        FormatError: its MD5 sum is another one.
+    """
+    path = local_file(module_name, save_name or url.rpartition("/")[2], url)
+    if md5sum and (found := md5file(path)) != md5sum:
+        raise FormatError(
+            f"the file has the MD5 sum {found}, not {md5sum}",
+            where=str(path),
+            hint=f"get it again from {url}",
+        )
+    return str(path)
+
+
+def optional(module: str, package: str, what: str) -> Any:
+    """A module of a package that only some data sets need.
+
+    Raises:
+        UnsupportedError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise UnsupportedError(
+            f"{what} needs {module.partition('.')[0]}, which is not installed",
+            hint=f"pip install {package}, or 'bireme[scripts]'",
+        ) from None
 
 
 def md5file(fname: str | Path) -> str:

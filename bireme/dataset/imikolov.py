@@ -48,7 +48,7 @@ def train(
 def test(  # a reader, not a pytest function
     word_idx: Words,
     n: int,
-    data_type: int = DataType.NGRAM,  # noqa: PT028
+    data_type: int = DataType.NGRAM,
 ) -> Callable[[], Iterator[tuple[int, ...] | tuple[list[int], list[int]]]]:
     """A reader of the validation text."""
     return lambda: _samples("valid", word_idx, n, data_type)

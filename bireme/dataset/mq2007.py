@@ -84,7 +84,7 @@ def train(format: str = "pairwise") -> Callable[[], Iterator[Any]]:
     return _reader("train", format)
 
 
-def test(format: str = "pairwise") -> Callable[[], Iterator[Any]]:  # noqa: PT028
+def test(format: str = "pairwise") -> Callable[[], Iterator[Any]]:
     """A reader of the test queries; see `train`."""
     return _reader("test", format)
 

@@ -75,7 +75,7 @@ def train(
 def test(  # a reader, not a pytest function
     src_dict_size: int,
     trg_dict_size: int,
-    src_lang: str = "en",  # noqa: PT028
+    src_lang: str = "en",
 ) -> Callable[[], Iterator[Sample]]:
     """A reader of the test text; see `train`."""
     return _reader("test", src_dict_size, trg_dict_size, src_lang)

@@ -5,6 +5,7 @@ The pickles contain dicts of NumPy arrays. Loading rejects everything else, so n
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from bireme.runtime.scope import global_scope
 from .combined import is_safetensors, read_tensors
 from .files import read_bytes, written
 from .pickles import dump_arrays, load_arrays
+from .streams import Reader
 from .variables import is_parameter, is_persistable, load_vars, plain
 
 __all__ = ["load", "load_program_state", "save", "set_program_state"]
@@ -51,25 +53,35 @@ def load(
     executor: Any = None,
     var_list: Iterable[Variable] | None = None,
 ) -> None:
-    """Load what `save` wrote (or a directory written by `save_persistables`) into the current
-    scope.
+    """Load what `save` wrote into the current scope, or a directory written by `save_vars` and its
+    kin, or one file of theirs that holds the variables of `var_list`.
 
     Raises:
         FormatError: a file is missing, damaged, or does not fit the program.
     """
     program = plain(program)
-    given = path_of(model_path + ".pdparams").exists()
-    if not given and path_of(model_path).is_dir():
-        load_vars(executor, model_path, program, vars=var_list, predicate=is_persistable)
+    path = path_of(model_path)
+    if not _saved_here(model_path) and path.exists():
+        folder, name = (path, None) if path.is_dir() else (path.parent, path.name)
+        load_vars(executor, str(folder), program, var_list, is_persistable, name)
         return
-    set_program_state(program, load_program_state(model_path, var_list), strict=True)
+    state = load_program_state(model_path, var_list)
+    set_program_state(program, state, strict=var_list is None)
+
+
+def _saved_here(model_path: str) -> bool:
+    return is_safetensors(model_path) or path_of(model_path + ".pdparams").exists()
 
 
 def load_program_state(model_path: str, var_list: Iterable[Variable] | None = None) -> State:
-    """The saved arrays by name, from `<path>.pdparams` and `<path>.pdopt`, or from the safetensors
-    file that `model_path` names.
+    """The saved arrays by name, from `<path>.pdparams` and `<path>.pdopt`, from the safetensors
+    file that `model_path` names, or what `load` takes besides; all files of a directory without
+    `var_list`.
     """
+    path = path_of(model_path)
     safe = is_safetensors(model_path)
+    if not _saved_here(model_path) and path.exists():
+        return _from_variables(path, None if var_list is None else [v.name for v in var_list])
     state = read_tensors(model_path) if safe else _unpickled(model_path + ".pdparams")
     if not safe and path_of(model_path + ".pdopt").exists():
         state.update(_unpickled(model_path + ".pdopt"))
@@ -80,6 +92,27 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
     if missing:
         raise FormatError(f"variable {missing[0]!r} is not in the saved state", where=model_path)
     return {n: state[n] for n in wanted}
+
+
+def _from_variables(path: Path, names: list[str] | None) -> State:
+    """The arrays in the files of `save_vars`: one each in a directory, or `names` in one file."""
+    if path.is_dir():
+        found = (each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
+        wanted = sorted(found) if names is None else names
+        return {name: _tensors(path / name, [name])[name] for name in wanted}
+    if names is None:
+        raise InvalidArgument(
+            f"{str(path)!r} is one file, which does not name its variables",
+            hint="give var_list, for example get_program_persistable_vars(program)",
+        )
+    return _tensors(path, sorted(names))
+
+
+def _tensors(file: Path, names: list[str]) -> State:
+    reader = Reader(read_bytes(file, "the saved state"), str(file))
+    values = {name: reader.tensor(name) for name in names}
+    reader.end()
+    return {name: np.asarray(value) for name, value in values.items()}
 
 
 def set_program_state(

@@ -50,7 +50,7 @@ def _grouped(x: Array, groups: int, axis: int) -> tuple[Array, int]:
     return x.reshape(shape), at + 1
 
 
-@op("maxout", infer=_maxout_rule, grad=GradOp(uses=("X", "Out"), wrt=("X",)))
+@op("maxout", infer=_maxout_rule, grad=GradOp(uses=("X", "Out"), wrt=("X",)), lod=None)
 def maxout(xp: Array, X: Array, groups: int, axis: int) -> Array:
     parts, at = _grouped(X, groups, axis)
     return parts.max(at)

@@ -208,6 +208,7 @@ def _gru_unit_shapes(ctx: Infer) -> None:
         also=("Gate", "ResetHiddenPrev"),
     ),
     returns="Gate ResetHiddenPrev Hidden",
+    lod=None,
 )
 def gru_unit(
     xp: Array,
@@ -268,6 +269,7 @@ def _unit_gates(xp: Array, x: Array, forget_bias: float) -> tuple[Array, Array, 
     infer=_lstm_unit_shapes,
     grad=GradOp(uses=("X", "C_prev", "C"), wrt=("X", "C_prev")),
     returns="C H",
+    lod=None,
 )
 def lstm_unit(xp: Array, X: Array, C_prev: Array, forget_bias: float) -> tuple[Array, Array]:
     """One step of an LSTM without peepholes, from summed projections."""

@@ -72,7 +72,12 @@ def _scatter_rule(ctx: Infer) -> None:
     ctx.set("Out", like=x)
 
 
-@op("scatter", infer=_scatter_rule, grad=GradOp(uses=("Ids", "Updates"), wrt=("X", "Updates")))
+@op(
+    "scatter",
+    infer=_scatter_rule,
+    grad=GradOp(uses=("Ids", "Updates"), wrt=("X", "Updates")),
+    lod=None,
+)
 def scatter(xp: Array, X: Array, Ids: Array, Updates: Array, overwrite: bool) -> Array:
     ids = _inside(Ids, len(X), "scatter")
     out = X.copy()

@@ -177,7 +177,7 @@ def _stack_rule(ctx: Infer) -> None:
     ctx.set("Y", shape, like=xs[0])
 
 
-@op("stack", infer=_stack_rule, grad=GradOp(), lod=None)
+@op("stack", infer=_stack_rule, grad=GradOp(), lod="X")
 def stack(xp: Array, X: list[Array], axis: int) -> Array:
     return xp.stack(X, axis=axis)
 
@@ -242,7 +242,7 @@ def _multiplex_gradient(op: Operator, block: Block) -> list[OpSpec]:
     return [OpSpec("multiplex_grad", inputs, {"X@GRAD": [grad_name(n) for n in xs]}, attrs)]
 
 
-@op("multiplex", infer=_multiplex_rule, grad=_multiplex_gradient)
+@op("multiplex", infer=_multiplex_rule, grad=_multiplex_gradient, lod=None)
 def multiplex(xp: Array, Ids: Array, X: list[Array]) -> Array:
     """Row i of the tensor that Ids[i] names."""
     return xp.stack(X)[Ids.reshape(-1), xp.arange(len(Ids))]

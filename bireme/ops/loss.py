@@ -71,6 +71,7 @@ def _counted(xp: Array, values: Array, label: Array, ignored: int, normalize: bo
     "log_loss",
     infer=_like("Predicted", "Labels", "Loss"),
     grad=GradOp(uses=("Predicted", "Labels"), wrt=("Predicted",)),
+    lod="Predicted",
 )
 def log_loss(xp: Array, Predicted: Array, Labels: Array, epsilon: float) -> Array:
     small, Labels = Predicted.dtype.type(epsilon), _fitted(Labels, Predicted)
@@ -91,7 +92,7 @@ def _divergence_rule(ctx: Infer) -> None:
     ctx.set("Loss", ctx.x("X").shape if whole else (1,), like=ctx.x("X"))
 
 
-@op("kldiv_loss", infer=_divergence_rule, grad=GradOp(uses=("X", "Target"), wrt=("X",)))
+@op("kldiv_loss", infer=_divergence_rule, grad=GradOp(uses=("X", "Target"), wrt=("X",)), lod=None)
 def kldiv_loss(xp: Array, X: Array, Target: Array, reduction: str) -> Array:
     """Target * (log Target - X), nothing where Target is not positive."""
     known = xp.where(Target > 0, Target, Target.dtype.type(1))
@@ -160,6 +161,7 @@ def _smooth_rule(ctx: Infer) -> None:
     infer=_smooth_rule,
     grad=GradOp(uses=("Diff", "InsideWeight", "OutsideWeight"), wrt=("X", "Y"), of=("Out",)),
     returns="Out Diff",
+    lod=None,
 )
 def smooth_l1_loss(
     xp: Array, X: Array, Y: Array, InsideWeight: Array, OutsideWeight: Array, sigma: float
@@ -292,6 +294,7 @@ def _rank_rule(ctx: Infer) -> None:
     "rank_loss",
     infer=_rank_rule,
     grad=GradOp(uses=("Label", "Left", "Right"), wrt=("Left", "Right")),
+    lod=None,
 )
 def rank_loss(xp: Array, Label: Array, Left: Array, Right: Array) -> Array:
     """Label and scores may be columns or rows: as many elements, in the shape of the label."""
@@ -312,6 +315,7 @@ def rank_loss_grad(
     infer=_like("X1", "X2", "Out", "Activated"),
     grad=GradOp(uses=("Label", "Activated"), wrt=("X1", "X2"), of=("Out",)),
     returns="Out Activated",
+    lod=None,
 )
 def margin_rank_loss(xp: Array, Label: Array, X1: Array, X2: Array, margin: float) -> Pair:
     loss = xp.maximum(-_fitted(Label, X1) * (X1 - X2) + X1.dtype.type(margin), 0)

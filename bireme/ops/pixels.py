@@ -140,7 +140,7 @@ def _pixel_shuffle_shape(ctx: Infer) -> None:
     ctx.set("Out", (n, c // (r * r), -1 if h < 0 else h * r, -1 if w < 0 else w * r), like=x)
 
 
-@op("pixel_shuffle", infer=_pixel_shuffle_shape, grad=GradOp())
+@op("pixel_shuffle", infer=_pixel_shuffle_shape, grad=GradOp(), lod=None)
 def pixel_shuffle(xp: Any, X: Array, upscale_factor: int) -> Array:
     """Channels become pixels (arXiv 1609.05158)."""
     n, c, h, w = X.shape
@@ -186,7 +186,7 @@ def space_to_depth_grad(xp: Any, X: Array, dOut: Array, blocksize: int) -> Array
     return parts.reshape(X.shape)
 
 
-@op("shuffle_channel", infer=same_as("X"), grad=GradOp())
+@op("shuffle_channel", infer=same_as("X"), grad=GradOp(), lod=None)
 def shuffle_channel(xp: Any, X: Array, group: int) -> Array:
     """Channels of the groups take turns (arXiv 1707.01083)."""
     n, c, h, w = X.shape
@@ -267,7 +267,7 @@ def _unfold_shape(ctx: Infer) -> None:
     ctx.set("Y", (x.shape[0], rows, product(geo.out(x.shape[2:]))), like=x)
 
 
-@op("unfold", infer=_unfold_shape, grad=GradOp(uses=("X",)))
+@op("unfold", infer=_unfold_shape, grad=GradOp(uses=("X",)), lod=None)
 def unfold(
     xp: Any, X: Array, kernel_sizes: Any, strides: Any, paddings: Any, dilations: Any
 ) -> Array:

@@ -239,7 +239,7 @@ def sampling_id(xp: Any, key: Key, X: Array, min: float, max: float) -> Array:
     return xp.minimum(found, X.shape[-1] - 1).astype(X.dtype)
 
 
-@op("random_crop", infer=_crop_rule, returns="Out SeedOut", stateful=True)
+@op("random_crop", infer=_crop_rule, returns="Out SeedOut", stateful=True, lod=None)
 def random_crop(
     xp: Any, key: Key, X: Array, Seed: Array, shape: Sequence[int]
 ) -> tuple[Array, Array]:

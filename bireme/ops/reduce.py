@@ -2,7 +2,8 @@
 tensors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bireme.arrays.namespaces import Array
 from bireme.arrays.values import SelectedRows
@@ -59,11 +60,20 @@ def _spread(x: Array, value: Array, dim: Dims, reduce_all: bool) -> Array:
     return value.reshape([1 if i in gone else n for i, n in enumerate(x.shape)])
 
 
+def _rows_stay(
+    lods: Mapping[str, Any], values: Mapping[str, Any], attrs: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Sequences remain unless rows are reduced."""
+    over = _over(values["X"], tuple(attrs.get("dim", (0,))), attrs.get("reduce_all", False))
+    rows = over is None or 0 in {d % values["X"].ndim for d in over}
+    return {} if rows else {"Out": lods["X"]}
+
+
 _OF_X = GradOp(uses=("X",))
 _OF_BOTH = GradOp(uses=("X", "Out"))
 
 
-@op("reduce_sum", infer=_reduce_rule, grad=_OF_X, lod=None)
+@op("reduce_sum", infer=_reduce_rule, grad=_OF_X, lod=_rows_stay)
 def reduce_sum(xp: Array, X: Array, dim: Dims, keep_dim: bool, reduce_all: bool) -> Array:
     return _shaped(X.sum(_over(X, dim, reduce_all), X.dtype, keepdims=keep_dim), keep_dim)
 
@@ -78,7 +88,7 @@ def reduce_sum_grad(
     return out
 
 
-@op("reduce_mean", infer=_reduce_rule, grad=_OF_X, lod=None)
+@op("reduce_mean", infer=_reduce_rule, grad=_OF_X, lod=_rows_stay)
 def reduce_mean(xp: Array, X: Array, dim: Dims, keep_dim: bool, reduce_all: bool) -> Array:
     return _shaped(xp.mean(X, _over(X, dim, reduce_all), keepdims=keep_dim), keep_dim)
 
@@ -93,12 +103,12 @@ def reduce_mean_grad(
     return out
 
 
-@op("reduce_max", infer=_reduce_rule, grad=_OF_BOTH, lod=None)
+@op("reduce_max", infer=_reduce_rule, grad=_OF_BOTH, lod=_rows_stay)
 def reduce_max(xp: Array, X: Array, dim: Dims, keep_dim: bool, reduce_all: bool) -> Array:
     return _shaped(xp.max(X, _over(X, dim, reduce_all), keepdims=keep_dim), keep_dim)
 
 
-@op("reduce_min", infer=_reduce_rule, grad=_OF_BOTH, lod=None)
+@op("reduce_min", infer=_reduce_rule, grad=_OF_BOTH, lod=_rows_stay)
 def reduce_min(xp: Array, X: Array, dim: Dims, keep_dim: bool, reduce_all: bool) -> Array:
     return _shaped(xp.min(X, _over(X, dim, reduce_all), keepdims=keep_dim), keep_dim)
 
@@ -115,7 +125,7 @@ op("reduce_max_grad")(_extreme_grad)
 op("reduce_min_grad")(_extreme_grad)
 
 
-@op("reduce_prod", infer=_reduce_rule, grad=_OF_BOTH, lod=None)
+@op("reduce_prod", infer=_reduce_rule, grad=_OF_BOTH, lod=_rows_stay)
 def reduce_prod(xp: Array, X: Array, dim: Dims, keep_dim: bool, reduce_all: bool) -> Array:
     return _shaped(
         xp.prod(X, _over(X, dim, reduce_all), dtype=X.dtype, keepdims=keep_dim), keep_dim
@@ -129,12 +139,12 @@ def reduce_prod_grad(
     return _spread(X, dOut * Out, dim, reduce_all) / X
 
 
-@op("reduce_all", infer=_reduce_rule, lod=None)
+@op("reduce_all", infer=_reduce_rule, lod=_rows_stay)
 def reduce_all_(xp: Array, X: Array, dim: Dims, keep_dim: bool, reduce_all: bool) -> Array:
     return _shaped(xp.all(X, _over(X, dim, reduce_all), keepdims=keep_dim), keep_dim)
 
 
-@op("reduce_any", infer=_reduce_rule, lod=None)
+@op("reduce_any", infer=_reduce_rule, lod=_rows_stay)
 def reduce_any(xp: Array, X: Array, dim: Dims, keep_dim: bool, reduce_all: bool) -> Array:
     return _shaped(xp.any(X, _over(X, dim, reduce_all), keepdims=keep_dim), keep_dim)
 
@@ -271,7 +281,7 @@ def _norm_rule(ctx: Infer) -> None:
     ctx.set("Norm", [1 if i == axis else n for i, n in enumerate(x.shape)], x.dtype)
 
 
-@op("norm", infer=_norm_rule, grad=GradOp(uses=("X", "Norm")), returns="Out Norm")
+@op("norm", infer=_norm_rule, grad=GradOp(uses=("X", "Norm")), returns="Out Norm", lod=None)
 def norm(xp: Array, X: Array, axis: int, epsilon: float) -> tuple[Array, Array]:
     size = xp.sqrt((X * X).sum(axis, keepdims=True) + X.dtype.type(epsilon))
     return X / size, size

@@ -228,12 +228,19 @@ def _inverse(axis: Sequence[int]) -> list[int]:
     grad=_FROM_SHAPE,
     returns="Out XShape",
     attrs={"data_format": "AnyLayout"},
+    lod=None,
 )
 def transpose2(xp: Array, X: Array, axis: Sequence[int]) -> Pair:
     return xp.ascontiguousarray(X.transpose(axis)), _memory(xp, X)
 
 
-@op("transpose", infer=_transpose_rule, grad=_FROM_X, attrs={"data_format": "AnyLayout"})
+@op(
+    "transpose",
+    infer=_transpose_rule,
+    grad=_FROM_X,
+    attrs={"data_format": "AnyLayout"},
+    lod=None,
+)
 def transpose(xp: Array, X: Array, axis: Sequence[int]) -> Array:
     return xp.ascontiguousarray(X.transpose(axis))
 
@@ -295,7 +302,12 @@ def _expand_as_rule(ctx: Infer) -> None:
     ctx.set("Out", target.shape, like=x)
 
 
-@op("expand_as", infer=_expand_as_rule, grad=GradOp(uses=("X", "target_tensor"), wrt=("X",)))
+@op(
+    "expand_as",
+    infer=_expand_as_rule,
+    grad=GradOp(uses=("X", "target_tensor"), wrt=("X",)),
+    lod=None,
+)
 def expand_as(xp: Array, X: Array, target_tensor: Array) -> Array:
     return xp.tile(X, [m // n for n, m in zip(X.shape, target_tensor.shape, strict=True)])
 
@@ -316,7 +328,7 @@ def _unchanged_rule(ctx: Infer) -> None:
     ctx.set("Out", like=ctx.x("X"))
 
 
-@op("reverse", infer=_unchanged_rule, grad=_same_gradient)
+@op("reverse", infer=_unchanged_rule, grad=_same_gradient, lod=None)
 def reverse(xp: Array, X: Array, axis: Sequence[int]) -> Array:
     return xp.ascontiguousarray(xp.flip(X, tuple(axis)))
 

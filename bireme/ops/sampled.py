@@ -63,6 +63,7 @@ def rows_where_sparse(slot: str, source: str) -> Any:
     infer=_nce_rule,
     grad=GradOp(uses=_NCE_USES, wrt=("Input", "Weight", "Bias"), of=("Cost",)),
     returns="Cost SampleLogits SampleLabels",
+    lod=None,
 )
 def nce(
     xp: Array,
@@ -290,6 +291,7 @@ def _sample_gradient(op: Operator, block: Block) -> list[OpSpec]:
     infer=_sample_rule,
     grad=_sample_gradient,
     returns="SampledLogits SampledLabels Samples Probabilities LogitsDim LabelsDim",
+    lod=None,
 )
 def sample_logits(
     xp: Array,

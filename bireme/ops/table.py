@@ -255,7 +255,8 @@ def op(
     """Register the kernel of an operator type, and its row where that does not stand yet.
 
     `returns` lists the output slots in the order of the returned tuple; `lod` says how the outputs
-    get their LoD (`""`: from the first input; a slot name; None: they have none; or a function);
+    get their LoD (`""`: from X or Input, else from the first input; a slot name; None: they have
+    none; or a function);
     `inplace` maps an output slot to the input slot whose memory it may take; `out` lists the output
     slots that the kernel computes in its parameter `out` when that brings a buffer, as far as its
     algorithm allows. `flat` says that an update works on parameters that stand end to end as on

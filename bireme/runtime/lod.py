@@ -14,6 +14,9 @@ __all__ = ["carry"]
 
 Carry = Callable[[Frame], None]
 
+PRINCIPAL = ("X", "Input")
+"""Slots that say the sequences of the outputs, before any other."""
+
 
 def carry(op: Operator, row: Row, layout: Layout, unread: frozenset[str]) -> Carry:
     """A function that sets the LoD of an operator's outputs after its kernel has run."""
@@ -32,8 +35,7 @@ def _source(op: Operator, row: Row, layout: Layout) -> int:
     """The frame slot whose LoD the outputs take; 0 if none."""
     if row.lod is None:
         return 0
-    slots = [row.lod] if row.lod else list(op.inputs)
-    for slot in slots:
+    for slot in [row.lod] if row.lod else [*PRINCIPAL, *op.inputs]:
         for name in op.inputs.get(str(slot), ()):
             return 0 if name == EMPTY else layout.slots[name]
     return 0

@@ -120,5 +120,5 @@ BROUGHT = {  # packages that paddlepaddle 1.8.5 depends on
     "PIL": "pillow", "cv2": "opencv-python", "decorator": "decorator", "gast": "gast",
     "matplotlib": "matplotlib", "nltk": "nltk", "objgraph": "objgraph",
     "prettytable": "prettytable", "rarfile": "rarfile", "requests": "requests",
-    "scipy": "scipy", "six": "six",
+    "scipy": "scipy",
 }  # fmt: skip

@@ -43,6 +43,7 @@ PROGRAMS = {
 
 # modules of Fluid that have another place here
 MODULES = {
+    "paddle.fluid.contrib.decoder.beam_search_decoder": "bireme.contrib.decoder",
     "paddle.fluid.contrib.extend_optimizer.extend_optimizer_with_weight_decay": "bireme.contrib."
     "extend_optimizer",
     "paddle.fluid.contrib.layers.metric_op": "bireme.contrib.layers",

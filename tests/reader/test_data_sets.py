@@ -9,8 +9,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
+import scipy.io
 
 from bireme import dataset
 from bireme.errors import ConfigError, FormatError, InvalidArgument
@@ -234,3 +236,66 @@ def test_the_cache_of_paddle_is_searched_too(tmp_path: Path, monkeypatch) -> Non
     assert len(list(dataset.wmt16.train(9, 9)())) == 3
     with pytest.raises(ConfigError, match="nothing is downloaded"):
         list(dataset.wmt14.train(9)())
+
+
+def jpeg(height: int, width: int) -> bytes:
+    return cv2.imencode(".jpg", np.full((height, width, 3), 200, "uint8"))[1].tobytes()
+
+
+def test_flowers_are_cropped_and_centred(home: Path) -> None:
+    numbers: dict[str, dict[str, list[int]]] = {
+        "imagelabels.mat": {"labels": [7, 1, 102]},
+        "setid.mat": {"tstid": [3, 1], "trnid": [2], "valid": []},
+    }
+    for name, content in numbers.items():
+        file = io.BytesIO()
+        scipy.io.savemat(file, content)
+        put(home, f"flowers/{name}", file.getvalue())
+    photographs = {f"jpg/image_{n:05d}.jpg": jpeg(260, 300) for n in (1, 2, 3)}
+    put(home, "flowers/102flowers.tgz", tar(photographs))
+    samples = sorted(dataset.flowers.train()(), key=lambda sample: sample[1])
+    assert [label for _, label in samples] == [6, 101]
+    pixels = samples[0][0].reshape(3, 224, 224)
+    expected = 200 - np.array([103.94, 116.78, 123.68], "float32")
+    assert np.allclose(pixels, expected[:, None, None], atol=3)
+    assert [label for _, label in dataset.flowers.test(use_xmap=False)()] == [0]
+
+
+def test_voc2012_has_pixels_and_classes(home: Path) -> None:
+    folder = "VOCdevkit/VOC2012/"
+    classes = cv2.imencode(".png", np.full((4, 6), 15, "uint8"))[1].tobytes()
+    files = {
+        folder + "ImageSets/Segmentation/val.txt": b"a\n",
+        folder + "JPEGImages/a.jpg": jpeg(4, 6),
+        folder + "SegmentationClass/a.png": classes,
+    }
+    put(home, "voc2012/VOCtrainval_11-May-2012.tar", tar(files))
+    ((pixels, found),) = dataset.voc2012.val()()
+    assert pixels.shape == (4, 6, 3)
+    assert found.tolist() == [[15] * 6] * 4
+
+
+def test_images_are_resized_cropped_and_mirrored(tmp_path: Path) -> None:
+    image = dataset.image
+    ramp = np.arange(40 * 60, dtype="uint8").reshape(40, 60)
+    assert image.resize_short(ramp, 20).shape == (20, 30)
+    assert np.array_equal(image.center_crop(ramp, 10), ramp[15:25, 25:35])
+    assert np.array_equal(image.left_right_flip(ramp), ramp[:, ::-1])
+    colour = image.load_image_bytes(jpeg(40, 60))
+    made = image.simple_transform(colour, 20, 16, is_train=False, mean=[200.0, 100.0, 0.0])
+    assert made.shape == (3, 16, 16)
+    assert np.allclose(made.mean((1, 2)), [0, 100, 200], atol=2)
+    with pytest.raises(FormatError, match="not an image"):
+        image.load_image(tmp_path / "none.jpg")
+
+
+def test_a_download_is_a_file_with_the_right_sum(home: Path) -> None:
+    put(home, "mine/a.txt", b"a")
+    common = dataset.common
+    path = common.download("http://x.org/a.txt", "mine", "0cc175b9c0f1b6a831c399e269772661")
+    assert Path(path).read_bytes() == b"a"
+    assert str(home) == common.DATA_HOME
+    with pytest.raises(FormatError, match="MD5"):
+        common.download("http://x.org/a.txt", "mine", "0")
+    with pytest.raises(ConfigError, match=r"b\.txt"):
+        common.download("http://x.org/b.txt", "mine")
