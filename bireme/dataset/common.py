@@ -7,11 +7,10 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from glob import glob
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bireme.errors import ConfigError, FormatError, UnsupportedError
+from bireme.errors import ConfigError, FormatError
 
 __all__ = [
     "cluster_files_reader",
@@ -20,7 +19,6 @@ __all__ = [
     "download",
     "local_file",
     "md5file",
-    "optional",
     "split",
 ]
 
@@ -79,21 +77,6 @@ def download(
             hint=f"get it again from {url}",
         )
     return str(path)
-
-
-def optional(module: str, package: str, what: str) -> Any:
-    """A module of a package that only some data sets need.
-
-    Raises:
-        UnsupportedError: it is not installed.
-    """
-    try:
-        return import_module(module)
-    except ImportError:
-        raise UnsupportedError(
-            f"{what} needs {module.partition('.')[0]}, which is not installed",
-            hint=f"pip install {package}, or 'bireme[scripts]'",
-        ) from None
 
 
 def md5file(fname: str | Path) -> str:

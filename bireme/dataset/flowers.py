@@ -9,9 +9,10 @@ from typing import Any
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import FormatError
+from bireme.extras import library
 from bireme.reader.decorators import map_readers, xmap_readers
 
-from .common import local_file, optional
+from .common import local_file
 from .image import load_image_bytes, simple_transform
 
 __all__ = ["default_mapper", "test", "test_mapper", "train", "train_mapper", "valid"]
@@ -90,7 +91,7 @@ def _reader(part: str, mapper: Mapper, size: int, use_xmap: bool, cycle: bool) -
 
 def _numbers(file: str, name: str) -> list[int]:
     """The numbers under a name in a MATLAB file."""
-    read = optional("scipy.io", "scipy", "reading MATLAB files").loadmat
+    read = library("scipy.io", "scripts", "reading MATLAB files").loadmat
     path = local_file("flowers", file, _SOURCE)
     try:
         return [int(number) for number in read(str(path))[name].ravel()]

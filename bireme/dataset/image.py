@@ -13,9 +13,8 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import FormatError
+from bireme.extras import library
 from bireme.io.pickles import dump_arrays
-
-from .common import optional
 
 __all__ = [
     "batch_images_from_tar",
@@ -32,7 +31,7 @@ __all__ = [
 
 
 def _cv2() -> Any:
-    return optional("cv2", "opencv-python-headless", "reading and resizing images")
+    return library("cv2", "scripts", "reading and resizing images")
 
 
 def load_image_bytes(bytes: bytes, is_color: bool = True) -> Array:

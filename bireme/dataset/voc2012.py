@@ -10,8 +10,9 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import FormatError
+from bireme.extras import library
 
-from .common import local_file, optional
+from .common import local_file
 
 __all__ = ["test", "train", "val"]
 
@@ -37,7 +38,7 @@ def val() -> Reader:
 
 def _reader(part: str) -> Reader:
     def samples() -> Iterator[tuple[Array, Array]]:
-        opened = optional("PIL.Image", "pillow", "reading images").open
+        opened = library("PIL.Image", "scripts", "reading images").open
         path = local_file("voc2012", "VOCtrainval_11-May-2012.tar", _SOURCE)
         try:
             with tarfile.open(path) as archive:
