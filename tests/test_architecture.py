@@ -94,6 +94,7 @@ HIDDEN = {
     ("bireme/reader/decorators.py", "bireme.reader.workers"): "cloudpickle, which few readers need",
     ("fleet/scripts/script.py", "name"): "a module that the user names",
     ("fleet/scripts/script.py", "module"): "a module that the user names",
+    ("fleet/scripts/script.py", "bireme.fleet.recording"): "NumPy loads with it",
     ("fleet/cli.py", "bireme.fleet.demo"): _CLI,
     ("fleet/cli.py", "bireme.fleet.chaos.against_local"): _CLI,
     ("fleet/cli.py", "bireme.fleet.chaos.jobs"): _CLI,

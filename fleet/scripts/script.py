@@ -18,7 +18,7 @@ from bireme.ending import note
 from bireme.errors import ConfigError
 from bireme.monitoring.admin import opened
 
-from .. import lifeline, progress, recording
+from .. import lifeline, progress
 from . import compat, uncaught
 
 __all__ = ["execute_module", "prepare", "run_script"]
@@ -78,7 +78,10 @@ def prepare() -> None:
     if endpoint := opened():
         progress.report_admin(endpoint)
     progress.follow()
-    recording.follow_environment()
+    if "BIREME_RECORDING" in os.environ:
+        from ..recording import follow_environment
+
+        follow_environment()
 
 
 @contextmanager
