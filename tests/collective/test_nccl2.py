@@ -8,9 +8,11 @@ import pytest
 
 import bireme as fluid
 from bireme import flags
+from bireme.collective.local import LocalGroup
 from bireme.errors import ConfigError
 from bireme.ir import Program
 from bireme.passes.data_parallel import data_parallel
+from bireme.runtime import sends
 
 ROWS, STEPS = 12, 4
 
@@ -124,6 +126,34 @@ def test_buckets_of_any_size_change_nothing(four):
     flags.set_flags({"fuse_parameter_memory_size": 16.0})
     flags.set_flags({"fuse_parameter_groups_size": 50})
     assert_equal_runs([plain, four()])
+
+
+@pytest.fixture
+def messages(monkeypatch) -> list[int]:
+    """The sizes of the all-reduces that rank 0 carries out."""
+    sizes: list[int] = []
+    carry = LocalGroup._all_reduce
+
+    def counted(self: LocalGroup, flat: np.ndarray, op: str) -> None:
+        if self.rank == 0:
+            sizes.append(flat.size)
+        carry(self, flat, op)
+
+    monkeypatch.setattr(LocalGroup, "_all_reduce", counted)
+    return sizes
+
+
+def test_small_all_reduces_share_a_message_per_communicator(four, messages, monkeypatch):
+    whole = 7 * 6 + 7 + 7 + 1
+    shared = four()
+    assert messages == [whole] * STEPS
+    messages.clear()
+    assert_equal_runs([shared, four(nccl_comm_num=2)])
+    assert sorted(messages) == [7 + 1] * STEPS + [7 * 6 + 7] * STEPS
+    messages.clear()
+    monkeypatch.setattr(sends, "SMALL", 0)
+    assert_equal_runs([shared, four()])
+    assert messages == [7 + 1, 7 * 6 + 7] * STEPS
 
 
 def test_the_hierarchy_gives_the_same_up_to_rounding(four):
