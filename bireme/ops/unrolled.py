@@ -21,8 +21,9 @@ from .windows import Geometry
 
 __all__ = ["Slab", "Unrolling", "unrolling"]
 
-_WORTH = 1 << 22  # multiplications: smaller convolutions stay in one lane
-_PARTS = 8  # most parts of the samples
+_PARTS = 8  # most parts of the samples; an even number, for the lanes
+_PART = 1 << 24  # multiplications, 0.4 ms: parts are no smaller
+_COPYING = 32  # multiplications that take as long as writing an element of a column
 _TOGETHER = 512  # places of joined samples that make a product of their own
 _FEW = 256  # outputs of a sample below which samples are joined
 _HEAVY = 0.25  # filters over outputs
@@ -70,10 +71,12 @@ class Unrolling(NamedTuple):
         Joined samples gain by lying together, and heavy filters should be read only once, so that
         then their products are cut instead.
         """
-        if xp is not np or weights * self.places < _WORTH or (self.heavy and self.joined):
+        if xp is not np or (self.heavy and self.joined):
             return [slice(0, samples)]
-        most = self.places // _TOGETHER if self.joined else max(2, samples // 2)
-        return lanes.cut(samples, min(_PARTS, most))
+        cost = self.places * (weights + _COPYING * self.inside)
+        most = self.places // _TOGETHER if self.joined else samples // 2
+        count = min(_PARTS, cost // _PART, most)
+        return lanes.cut(samples, count - count % 2)
 
     @property
     def filter_rows(self) -> int:

@@ -28,7 +28,7 @@ COUNTS = (2, 3, 8)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small work is shared out too."""
     monkeypatch.setattr(lanes, "_WORTH", 1)
-    monkeypatch.setattr(unrolled, "_WORTH", 1)
+    monkeypatch.setattr(unrolled, "_PART", 1)
     monkeypatch.setattr(unrolled, "_TOGETHER", 64)
     monkeypatch.setattr(batch_norm, "_WORTH", 1)
     monkeypatch.setattr(batch_norm, "_BLOCK", 1 << 14)

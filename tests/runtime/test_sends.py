@@ -1,4 +1,4 @@
-"""When gradients leave, to servers or to other ranks: small ones side by side, large ones at once."""
+"""When gradients leave for servers or other ranks: small ones side by side, large ones at once."""
 
 import bireme as fluid
 from bireme.ir import Block, Program
