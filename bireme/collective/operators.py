@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-import numpy as np
-
 from bireme.arrays.namespaces import Array, namespace, namespace_of, to_device, to_host
 from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import PeerError, ProgramError
@@ -16,6 +14,7 @@ from bireme.runtime.effects import Effect, EffectContext
 from bireme.runtime.sends import ENOUGH, bytes_of, is_announced
 
 from .communicators import held_by, of_context, open_job
+from .flat_buffers import FlatBuffers
 from .rings import Ring
 from .session import Job
 
@@ -31,12 +30,19 @@ _REDUCTIONS["c_fused_allreduce_sum"] = "sum"
 class Collectives(Effect):
     """Consecutive collective operators."""
 
-    def __init__(self, actions: Sequence[Action]) -> None:
+    offers_buffers = True
+
+    def __init__(self, actions: Sequence[Action], buffers: FlatBuffers) -> None:
         self._actions = actions
+        self._buffers = buffers
 
     @classmethod
     def bind(cls, ops: list[Operator], context: EffectContext) -> Self:
-        return cls([_bound(part, context) for part in _messages(ops, context.block)])
+        actions = [_bound(part, context) for part in _messages(ops, context.block)]
+        return cls(actions, FlatBuffers.of(context.scope))
+
+    def gradient_buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        return self._buffers.offer(name, shape, dtype)
 
     def run(self, env: Env) -> None:
         began = time.perf_counter()
@@ -139,68 +145,41 @@ def _alike(first: Operator, other: Operator, block: Block) -> bool:
 def _bound(ops: list[Operator], context: EffectContext) -> Action:
     if len(ops) == 1:
         return _ACTIONS[ops[0].type](ops[0], context)
-    return _reducer(ops, _ring(ops[0], context), _REDUCTIONS[ops[0].type], waits=False)
+    return _reducer(ops, context, _REDUCTIONS[ops[0].type], waits=False)
 
 
 def _all_reduce(op: Operator, context: EffectContext) -> Action:
     waits = op.attrs.get("use_calc_stream", False)
-    return _reducer([op], _ring(op, context), _REDUCTIONS[op.type], waits=waits)
+    return _reducer([op], context, _REDUCTIONS[op.type], waits=waits)
 
 
 def _allreduce(op: Operator, context: EffectContext) -> Action:
     reduction = _REDUCE_TYPES[op.attrs.get("reduce_type", 0)]
-    return _reducer([op], _ring(op, context), reduction, waits=True)
+    return _reducer([op], context, reduction, waits=True)
 
 
 def _reducer(
-    ops: Sequence[Operator], ring: Callable[[], Ring], reduction: str, *, waits: bool
+    ops: Sequence[Operator], context: EffectContext, reduction: str, *, waits: bool
 ) -> Action:
     """All-reduce all inputs as one array, asynchronously unless it `waits`."""
+    ring, buffers = _ring(ops[0], context), FlatBuffers.of(context.scope)
     named = [(op, name) for op in ops for name in op.input("X")]
+    names = tuple(name for _, name in named)
     outs = [name for op in ops for name in op.output("Out")]
-    buffer: list[_Buffer] = []
 
     def reduce(env: Env) -> None:
         values = [_value(op, env, name) for op, name in named]
         if isinstance(values[0], SelectedRows):
             env.set(outs[0], _gathered_rows(ring(), values[0]))
             return
-        if not buffer or not buffer[0].fits(values):
-            buffer[:] = [_Buffer(values)]
-        flat, views = buffer[0].filled(values)
-        for out, view in zip(outs, views, strict=True):
+        buffer = buffers.find(names, values, ring())
+        for out, view in zip(outs, buffer.fill(values), strict=True):
             env.set(out, view)
-        ring().start(lambda: ring().all_reduce(flat, reduction))
+        ring().start(lambda: ring().all_reduce(buffer.flat, reduction))
         if waits:
             ring().wait()
 
     return reduce
-
-
-class _Buffer:
-    """One flat array that several arrays are copied into, and views of it in their shapes.
-
-    The arrays themselves may share memory with values that later operators still read.
-    """
-
-    def __init__(self, values: Sequence[Array]) -> None:
-        xp = namespace_of(values[0])
-        sizes = [value.size for value in values]
-        self._flat = xp.empty(sum(sizes), values[0].dtype)
-        ends = np.cumsum(sizes).tolist()
-        parts = [self._flat[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-        self._views = [p.reshape(v.shape) for p, v in zip(parts, values, strict=True)]
-
-    def fits(self, values: Sequence[Array]) -> bool:
-        return all(
-            view.shape == value.shape and view.dtype == value.dtype
-            for view, value in zip(self._views, values, strict=True)
-        )
-
-    def filled(self, values: Sequence[Array]) -> tuple[Array, list[Array]]:
-        for view, value in zip(self._views, values, strict=True):
-            view[...] = value
-        return self._flat, self._views
 
 
 def _gathered_rows(ring: Ring, mine: SelectedRows) -> SelectedRows:

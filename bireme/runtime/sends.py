@@ -109,15 +109,16 @@ def bytes_of(names: Sequence[str], block: Block) -> int | None:
 
 
 def sent_gradients(found: Sequence[Access], block: Block) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Large variables that are sent, whole or in slices, and computed by operators that can write
-    into a given buffer; with shape and dtype.
+    """Large variables that are sent, whole or in slices, or reduced, and computed by operators that
+    can write into a given buffer; with shape and dtype.
     """
-    sent = {name for access in found if access.op.type == "send" for name in access.reads}
+    leaving = (a for a in found if a.op.type == "send" or is_announced(a.op))
+    sent = {name for access in leaving for name in access.reads}
     for access in found:
         if access.op.type == "split_byref" and sent.issuperset(access.writes):
             sent.update(access.reads)
     made = {name for access in found for name in _written_where_told(access)}
-    writers = [name for access in found for name in access.writes]
+    writers = [name for access in found if not access.row.effect for name in access.writes]
     kinds = {name: _kind(name, block) for name in sent & made if writers.count(name) == 1}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
