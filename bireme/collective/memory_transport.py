@@ -137,7 +137,7 @@ class MemoryTransport:
     def peers(self, flat: Array) -> list[Array] | None:
         """The same array of every other rank, in rank order, if it fills a buffer."""
         found = self._buffers.get(flat.__array_interface__["data"][0])
-        if found is None or found[0].nbytes != flat.nbytes:
+        if not found or found[0].nbytes != flat.nbytes:
             return None
         return [each.view(flat.dtype) for each in found]
 

@@ -110,8 +110,10 @@ class WireGroup(Group):
 
     def _marked(self, call: Call, *args: Any) -> Call:
         """The call, saying so if the array lies in a buffer: it takes another way there."""
-        shared = isinstance(self._transport, MemoryTransport) and args
-        if shared and call.kind == "all_reduce" and self._transport.peers(args[0]) is not None:
+        transport = self._transport
+        if call.kind != "all_reduce" or not isinstance(transport, MemoryTransport):
+            return call
+        if args and transport.peers(args[0]) is not None:
             return replace(call, kind="all_reduce in a buffer")
         return call
 

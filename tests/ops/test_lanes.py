@@ -100,7 +100,7 @@ def test_batch_norm(assert_same: Any, middle: float) -> None:
         rest = (None, 1e-5, 0.9, False, False, False, "NCHW")
         outs = batch_norm.batch_norm(np, x, ones, zeros, zeros, ones, *rest)
         back = (None, None, dy, 1e-5, False, False, "NCHW", frozenset({"X@GRAD"}))
-        return [*outs, *batch_norm.batch_norm_grad(np, x, ones, *outs[3:], *back)]
+        return [*outs, *batch_norm.batch_norm_grad(np, x, ones, outs[3], outs[4], *back)]
 
     assert_same(both)
 
