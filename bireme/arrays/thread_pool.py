@@ -1,10 +1,14 @@
 """The thread pool that splits the work of one operator on the host. A thread that takes part is a
 lane.
 
-NumPy releases the GIL while it computes, so pieces of one operator run in parallel. BLAS uses one
-thread meanwhile: its own threads spin while they wait, which is slightly faster on an idle machine
-and many times slower once two processes share a core. Pieces depend only on the number of lanes,
-never on timing, so that results are reproducible.
+NumPy releases the GIL while it computes, so pieces of one operator run in parallel, if their calls
+are long: a lane that wants the lock back from another sleeps until it gets it, which takes as long
+as a pass over some 100 KiB. So pieces are few, and make few calls. BLAS uses one thread meanwhile:
+its own threads spin while they wait, which is slightly faster on an idle machine and many times
+slower once two processes share a core.
+
+No result depends on the number of lanes. Where the cut may change a bit (sums over pieces, products
+of parts of matrices), it follows from shapes alone, and one lane computes the same pieces.
 """
 
 import contextvars
@@ -23,11 +27,11 @@ from bireme import flags
 
 from . import blas
 
-__all__ = ["count", "run", "settle", "spread"]
+__all__ = ["count", "cut", "run", "settle", "share", "spread"]
 
 Job = Callable[[], object]
-_WORTH = 1 << 17  # elements touched; less work does not wake another thread
-_PIECES = 2  # pieces per lane, so that other lanes take over from a delayed one
+_WORTH = 1 << 20  # elements touched: 0.1 ms; less work does not wake another thread
+_PIECES = 2  # most pieces per lane: other lanes take over from a delayed one
 
 
 class _Here(threading.local):
@@ -109,20 +113,28 @@ def run(jobs: Sequence[Job]) -> None:
     _crew.run(jobs)
 
 
-def spread(
-    xp: Any, work: Callable[[slice], object], size: int, cost: int, pieces: int = _PIECES
-) -> None:
+def cut(size: int, count: int) -> list[slice]:
+    """range(size) in at most `count` nearly equal parts."""
+    count = max(1, min(size, count))
+    cuts = [size * i // count for i in range(count + 1)]
+    return [slice(a, b) for a, b in itertools.pairwise(cuts)]
+
+
+def share(work: Callable[[slice], object], parts: Sequence[slice]) -> None:
+    """Call `work` for each of the parts, in parallel."""
+    run([functools.partial(work, part) for part in parts])
+
+
+def spread(xp: Any, work: Callable[[slice], object], size: int, cost: int) -> None:
     """Call `work` for ranges that cover range(size), in parallel if `cost`, the total number of
     elements touched, makes it worthwhile; on a device, call it once.
 
-    Each lane gets at most `pieces` ranges: 1 if splitting has a cost, 0 if it costs too much.
+    The ranges depend on the number of lanes: this is for work whose results do not depend on them.
     """
-    if xp is not np or count() == 1 or cost < _WORTH or size < 2:
+    if xp is not np or count() == 1 or cost < _WORTH:
         work(slice(0, size))
-        return
-    parts = max(1, min(size, pieces * _count))
-    cuts = [size * i // parts for i in range(parts + 1)]
-    run([functools.partial(work, slice(a, b)) for a, b in itertools.pairwise(cuts)])
+    else:
+        share(work, cut(size, min(_PIECES * _count, max(_count, 2 * cost // _WORTH))))
 
 
 def _forget() -> None:

@@ -154,6 +154,14 @@ class Group(ABC):
         with _Flat(out, self.wait) as flat:
             self._do(_call("scatter", out, root=root), self._scatter, flat, rows, root)
 
+    def buffer(self, size: int) -> Array | None:
+        """Host memory of `size` bytes whose all-reduces copy less; None if this engine has none.
+
+        Every rank of the group calls this. An array of all of it may be written until its
+        all-reduce starts, and again when that is done.
+        """
+        return None
+
     def barrier(self) -> None:
         """Return when every rank has come."""
         self._do(Call("barrier"), _nothing)

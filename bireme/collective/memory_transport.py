@@ -3,12 +3,14 @@
 Each rank owns a region that the others map. An array passes through the regions one window at a
 time, in pipelined stages: fill window k, reduce everybody's window k-1, copy the results of
 window k-2, synchronize. There are more slots than stages, so nobody overwrites what another rank
-still reads.
+still reads. An array in a buffer that the others map needs no windows: each rank reduces its part
+from where everybody computed it.
 """
 
 import os
 import platform
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -22,13 +24,13 @@ from .group import Group
 from .reduction import fold
 from .transfers import Guard
 
-__all__ = ["MemoryTransport", "shared_regions"]
+__all__ = ["REGION", "MemoryTransport", "shared_regions"]
 
 _NAME = 64  # bytes of a region's name
 _SLOT = 4 << 20  # bytes of one window
 _SLOTS = 4  # three stages, and the first of the next call
 _HEAD = 4096  # a counter precedes the slots
-_REGION = _HEAD + _SLOT * _SLOTS
+REGION = _HEAD + _SLOT * _SLOTS
 
 # Spinning on a counter orders memory only where stores become visible in order (x86).
 _CAN_SPIN = platform.machine() in ("x86_64", "AMD64")
@@ -39,10 +41,12 @@ Range = tuple[int, int]  # elements [begin, end) of the array
 Stage = Callable[[int, Range], None]  # (slot, range)
 
 
-def shared_regions(group: Group) -> list[Array]:
-    """A region of every rank, mapped by all of them; empty if any rank cannot map another's."""
+def shared_regions(group: Group, size: int) -> list[Array]:
+    """A region of `size` bytes of every rank, mapped by all of them; empty if any rank cannot map
+    another's.
+    """
     mine, names = np.zeros(_NAME, np.uint8), np.empty((group.size, _NAME), np.uint8)
-    segment = Segment(_REGION) if available() else None
+    segment = Segment(size) if available() else None
     if segment is not None:
         mine[: len(segment.name)] = np.frombuffer(segment.name.encode(), np.uint8)
     group.all_gather(names, mine)
@@ -84,6 +88,7 @@ class MemoryTransport:
         self._counters = [memoryview(region[:8]).cast("q") for region in regions]
         self._synchronize = self._spin if _CAN_SPIN else synchronize
         self._guard = guard
+        self._buffers: dict[int, list[Array]] = {}  # everybody's regions, by address of our own
         self._next = 0
         self._barriers = 0
         self._since = 0.0
@@ -120,6 +125,34 @@ class MemoryTransport:
             raise self._guard.lost(gone)
         self._guard.check(late)
 
+    # -- buffers -----------------------------------------------------------------------------
+    def adopt(self, regions: Sequence[Array]) -> Array:
+        """Own memory in which arrays are reduced without windows; mapped while it is in use."""
+        own = regions[self._rank]
+        address = own.__array_interface__["data"][0]
+        self._buffers[address] = [r for i, r in enumerate(regions) if i != self._rank]
+        weakref.finalize(own, self._buffers.pop, address, None)
+        return own
+
+    def peers(self, flat: Array) -> list[Array] | None:
+        """The same array of every other rank, in rank order, if it fills a buffer."""
+        found = self._buffers.get(flat.__array_interface__["data"][0])
+        if not found or found[0].nbytes != flat.nbytes:
+            return None
+        return [each.view(flat.dtype) for each in found]
+
+    def _reduce_in_place(self, flat: Array, peers: list[Array], op: str) -> None:
+        """All arrays are complete, as all ranks have agreed on the call."""
+        inputs = [*peers[: self._rank], flat, *peers[self._rank :]]
+        own = self._part(self._rank, flat.size)
+        fold(op, [each[own] for each in inputs], flat[own])
+        self._synchronize()
+        for owner, result in enumerate(inputs):
+            if owner != self._rank:
+                part = self._part(owner, flat.size)
+                flat[part] = result[part]
+        self._synchronize()  # from now on they may be overwritten
+
     # -- the stages --------------------------------------------------------------------------
     def _run(self, count: int, step: int, stages: Sequence[Stage]) -> None:
         """Run the stages over windows of `step` elements, each one window behind the last."""
@@ -142,6 +175,11 @@ class MemoryTransport:
 
     # -- the collectives ---------------------------------------------------------------------
     def all_reduce(self, flat: Array, op: str) -> None:
+        peers = self.peers(flat)
+        if peers is not None:
+            self._reduce_in_place(flat, peers, op)
+            return
+
         def fill(slot: int, where: Range) -> None:
             window, mine = flat[slice(*where)], self._slot(self._rank, slot, flat.dtype)
             own = self._part(self._rank, window.size)  # only this rank adds it: it stays

@@ -1,20 +1,20 @@
 """The effect of collective operators: every type binds an operator to an action on a run."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
-
-import numpy as np
 
 from bireme.arrays.namespaces import Array, namespace, namespace_of, to_device, to_host
 from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import PeerError, ProgramError
-from bireme.ir import Operator
+from bireme.ir import Block, Operator
 from bireme.monitoring.counters import tally
 from bireme.runtime.context import Env
 from bireme.runtime.effects import Effect, EffectContext
+from bireme.runtime.sends import ENOUGH, bytes_of, is_announced
 
 from .communicators import held_by, of_context, open_job
+from .flat_buffers import FlatBuffers
 from .rings import Ring
 from .session import Job
 
@@ -23,17 +23,26 @@ __all__ = ["Collectives"]
 Action = Callable[[Env], None]
 
 _REDUCE_TYPES = ("sum", "prod", "max", "min")  # the attribute `reduce_type` of `allreduce`
+_REDUCTIONS = {f"c_allreduce_{kind}": kind for kind in _REDUCE_TYPES}
+_REDUCTIONS["c_fused_allreduce_sum"] = "sum"
 
 
 class Collectives(Effect):
     """Consecutive collective operators."""
 
-    def __init__(self, actions: Sequence[Action]) -> None:
+    offers_buffers = True
+
+    def __init__(self, actions: Sequence[Action], buffers: FlatBuffers) -> None:
         self._actions = actions
+        self._buffers = buffers
 
     @classmethod
     def bind(cls, ops: list[Operator], context: EffectContext) -> Self:
-        return cls([_ACTIONS[op.type](op, context) for op in ops])
+        actions = [_bound(part, context) for part in _messages(ops, context.block)]
+        return cls(actions, FlatBuffers.of(context.scope))
+
+    def gradient_buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        return self._buffers.offer(name, shape, dtype)
 
     def run(self, env: Env) -> None:
         began = time.perf_counter()
@@ -102,66 +111,75 @@ def _c_comm_init_all(op: Operator, context: EffectContext) -> Action:
 
 
 # -- reducing ------------------------------------------------------------------------------------
-def _all_reduce(reduction: str) -> Callable[[Operator, EffectContext], Action]:
-    def bind(op: Operator, context: EffectContext) -> Action:
-        ring = _ring(op, context)
-        waits = op.attrs.get("use_calc_stream", False)
-        return _reducer(op, ring, reduction, waits=waits)
+def _messages(ops: Sequence[Operator], block: Block) -> Iterator[list[Operator]]:
+    """The operators, those that travel in one message together.
 
-    return bind
+    Neighbours that start the same reduction of small dense variables of one dtype share a message:
+    how all-reduces are cut changes no bit. Depends on nothing else, so every rank finds the same.
+    """
+    part: list[Operator] = []
+    size = 0
+    for op in ops:
+        bytes_ = bytes_of(op.input("X"), block) if is_announced(op) else None
+        if part and (bytes_ is None or size + bytes_ > ENOUGH or not _alike(part[0], op, block)):
+            yield part
+            part, size = [], 0
+        if bytes_ is None:
+            yield [op]
+            continue
+        part.append(op)
+        size += bytes_
+    if part:
+        yield part
+
+
+def _alike(first: Operator, other: Operator, block: Block) -> bool:
+    """Whether two all-reduces may share a message."""
+    a, b = (
+        (_REDUCTIONS[op.type], op.attrs.get("ring_id", 0), block.var(op.input("X")[0]).dtype)
+        for op in (first, other)
+    )
+    return a == b
+
+
+def _bound(ops: list[Operator], context: EffectContext) -> Action:
+    if len(ops) == 1:
+        return _ACTIONS[ops[0].type](ops[0], context)
+    return _reducer(ops, context, _REDUCTIONS[ops[0].type], waits=False)
+
+
+def _all_reduce(op: Operator, context: EffectContext) -> Action:
+    waits = op.attrs.get("use_calc_stream", False)
+    return _reducer([op], context, _REDUCTIONS[op.type], waits=waits)
 
 
 def _allreduce(op: Operator, context: EffectContext) -> Action:
     reduction = _REDUCE_TYPES[op.attrs.get("reduce_type", 0)]
-    return _reducer(op, _ring(op, context), reduction, waits=True)
+    return _reducer([op], context, reduction, waits=True)
 
 
-def _reducer(op: Operator, ring: Callable[[], Ring], reduction: str, *, waits: bool) -> Action:
-    """All-reduce the inputs as one array, asynchronously unless it `waits`."""
-    names, outs = op.input("X"), op.output("Out")
-    buffer: list[_Buffer] = []
+def _reducer(
+    ops: Sequence[Operator], context: EffectContext, reduction: str, *, waits: bool
+) -> Action:
+    """All-reduce all inputs as one array, asynchronously unless it `waits`."""
+    ring, buffers = _ring(ops[0], context), FlatBuffers.of(context.scope)
+    named = [(op, name) for op in ops for name in op.input("X")]
+    names = tuple(name for _, name in named)
+    outs = [name for op in ops for name in op.output("Out")]
 
     def reduce(env: Env) -> None:
-        values = [_value(op, env, name) for name in names]
+        values = [_value(op, env, name) for op, name in named]
         if isinstance(values[0], SelectedRows):
             env.set(outs[0], _gathered_rows(ring(), values[0]))
             return
-        if not buffer or not buffer[0].fits(values):
-            buffer[:] = [_Buffer(values)]
-        flat, views = buffer[0].filled(values)
-        for out, view in zip(outs, views, strict=True):
+        buffer = buffers.find(names, values, ring())
+        for out, view in zip(outs, buffer.fill(values), strict=True):
             env.set(out, view)
-        ring().start(lambda: ring().all_reduce(flat, reduction))
+        ring().start(lambda: ring().all_reduce(buffer.flat, reduction))
         if waits:
             ring().wait()
 
     return reduce
-
-
-class _Buffer:
-    """One flat array that several arrays are copied into, and views of it in their shapes.
-
-    The arrays themselves may share memory with values that later operators still read.
-    """
-
-    def __init__(self, values: Sequence[Array]) -> None:
-        xp = namespace_of(values[0])
-        sizes = [value.size for value in values]
-        self._flat = xp.empty(sum(sizes), values[0].dtype)
-        ends = np.cumsum(sizes).tolist()
-        parts = [self._flat[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-        self._views = [p.reshape(v.shape) for p, v in zip(parts, values, strict=True)]
-
-    def fits(self, values: Sequence[Array]) -> bool:
-        return all(
-            view.shape == value.shape and view.dtype == value.dtype
-            for view, value in zip(self._views, values, strict=True)
-        )
-
-    def filled(self, values: Sequence[Array]) -> tuple[Array, list[Array]]:
-        for view, value in zip(self._views, values, strict=True):
-            view[...] = value
-        return self._flat, self._views
 
 
 def _gathered_rows(ring: Ring, mine: SelectedRows) -> SelectedRows:
@@ -305,11 +323,11 @@ _ACTIONS: dict[str, Callable[[Operator, EffectContext], Action]] = {
     "c_gen_nccl_id": _c_gen_nccl_id,
     "c_comm_init": _c_comm_init,
     "c_comm_init_all": _c_comm_init_all,
-    "c_allreduce_sum": _all_reduce("sum"),
-    "c_allreduce_prod": _all_reduce("prod"),
-    "c_allreduce_max": _all_reduce("max"),
-    "c_allreduce_min": _all_reduce("min"),
-    "c_fused_allreduce_sum": _all_reduce("sum"),
+    "c_allreduce_sum": _all_reduce,
+    "c_allreduce_prod": _all_reduce,
+    "c_allreduce_max": _all_reduce,
+    "c_allreduce_min": _all_reduce,
+    "c_fused_allreduce_sum": _all_reduce,
     "allreduce": _allreduce,
     "c_broadcast": _c_broadcast,
     "broadcast": _c_broadcast,

@@ -12,16 +12,19 @@ class Work:
     """A call under way, as a future: `is_completed` and `wait` as in torch.distributed."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
-        self._act = act
+        self._act: Callable[[], Any] | None = act
         self._done = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
+        act, self._act = self._act, None  # whatever it holds is free once it is done
+        assert act is not None
         try:
-            self._result = self._act()
+            self._result = act()
         except BaseException as error:
             self._error = error
+        del act
         self._done.set()
 
     @classmethod

@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from bireme.arrays.namespaces import Array
 from bireme.errors import CollectiveMismatch, DeadlineExceeded
 
 from .group import Call, Group, check_same
-from .memory_transport import MemoryTransport, shared_regions
+from .memory_transport import REGION, MemoryTransport, shared_regions
 from .p2p import PointToPoint
 from .reduction import finish, fold
 from .socket_transport import Moves, SocketTransport
@@ -79,10 +79,16 @@ class WireGroup(Group):
 
         Every rank of one host calls this before anything else.
         """
-        regions = shared_regions(self)
+        regions = shared_regions(self, REGION)
         if regions:
             self._transport = MemoryTransport(self.rank, regions, self._synchronize, self)
         self._number = 0
+
+    def buffer(self, size: int) -> Array | None:
+        if not isinstance(self._transport, MemoryTransport):
+            return None
+        regions = shared_regions(self, size)
+        return self._transport.adopt(regions) if regions else None
 
     # -- one call --------------------------------------------------------------------------
     def _do(self, call: Call, verb: Callable[..., None], *args: Any) -> None:
@@ -99,8 +105,17 @@ class WireGroup(Group):
         if small is not None and args and args[0].nbytes <= _SMALL:
             small(self, call, *args)
         else:
-            self._agree(call)
+            self._agree(self._marked(call, *args))
             verb(*args)
+
+    def _marked(self, call: Call, *args: Any) -> Call:
+        """The call, saying so if the array lies in a buffer: it takes another way there."""
+        transport = self._transport
+        if call.kind != "all_reduce" or not isinstance(transport, MemoryTransport):
+            return call
+        if args and transport.peers(args[0]) is not None:
+            return replace(call, kind="all_reduce in a buffer")
+        return call
 
     def agree_on(self, call: Call) -> None:
         """Agree on a call that another engine will carry out."""

@@ -50,6 +50,13 @@ class Ring:
         self._last: Work | None = None
         self._error: BaseException | None = None
 
+    def buffer(self, size: int) -> Array | None:
+        """Memory of the group to all-reduce in, or None; every rank calls this, in order."""
+        found: list[Array | None] = [None]
+        if self._hierarchy is None:
+            self.run(lambda: found.append(self.group.buffer(size)))
+        return found[-1]
+
     def all_reduce(self, array: Array, op: str = "sum") -> None:
         (self._hierarchy or self.group).all_reduce(array, op)
 

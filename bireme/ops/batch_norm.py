@@ -1,25 +1,26 @@
 """batch_norm, after Ioffe and Szegedy, arXiv 1502.03167.
 
-The work is a matter of memory: channels go block by block through the cache, and blocks are shared
-out among the cores. Where a channel's mean is small beside its deviation, its variance and its
-gradient come from plain sums of products; elsewhere the mean is taken off first, as cancellation
-would cost digits.
+The work is a matter of memory: channels go block by block through a shared cache, and blocks are
+shared out among the cores. Where a channel's mean is small beside its deviation, its variance and
+its gradient come from plain sums of products; elsewhere the mean is taken off first, as
+cancellation would cost digits.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bireme.arrays import thread_pool as lanes
-from bireme.arrays.namespaces import Array, block_bytes
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
 from bireme.ir import Block, Operator
 
 from .planes import Channels, planes, unplanes
 from .table import ROWS, GradOp, Infer, OpSpec, op
 
+_WORTH = 3 << 20  # bytes of an array; smaller ones are one block
+_BLOCK = 4 << 20
 _STEADY = 4.0  # mean squared over variance; beyond it more than two bits would cancel
 
 
@@ -41,16 +42,13 @@ _BATCH_NORM_GRAD = GradOp(
 
 
 # -- blocks of channels ------------------------------------------------------------------------
-def _blocks(xp: Any, x: Array, part: slice) -> tuple[list[slice], Channels]:
-    """A part of the channels of [N, C, rest] in equal blocks that stay in the cache from the first
-    pass to the last, and what computes with them.
+def _blocks(xp: Any, x: Array) -> list[slice]:
+    """The channels of [N, C, rest] in equal blocks that stay in a shared cache from the first pass
+    to the last; an even number of them, for the lanes.
     """
-    most = max(1, block_bytes(xp) // max(1, 2 * x[:, :1].size * x.itemsize))
-    size = part.stop - part.start
-    count = -(-size // most)
-    cuts = [part.start + size * i // count for i in range(count + 1)]
-    blocks = [slice(i, j) for i, j in itertools.pairwise(cuts)]
-    return blocks, Channels(xp, x, min(most, size))
+    if xp is not np or x.nbytes < _WORTH:
+        return [slice(0, x.shape[1])]
+    return lanes.cut(x.shape[1], 2 * -(-x.nbytes // (2 * _BLOCK)))
 
 
 def _steady(mean: Array, variance: Array) -> bool:
@@ -70,8 +68,8 @@ def _moments(xp: Any, x: Array, with_: Channels, room: Array) -> tuple[Array, Ar
 
 
 def _affine(xp: Any, x: Array, gain: Array, shift: Array, with_: Channels, out: Array) -> None:
-    xp.multiply(x, with_.wide(gain, 0), out=out)
-    out += with_.wide(shift, 1)
+    xp.multiply(x, with_.wide(gain), out=out)
+    out += with_.wide(shift)
 
 
 # -- kernels -----------------------------------------------------------------------------------
@@ -123,18 +121,17 @@ def normalised(
     mean, variance = (Mean, Variance) if fixed else (xp.empty_like(Mean), xp.empty_like(Variance))
     inverse = xp.empty_like(variance)
 
-    def work(part: slice) -> None:
-        blocks, with_ = _blocks(xp, x, part)
-        for c in blocks:
-            if not fixed:
-                mean[c], variance[c] = _moments(xp, x[:, c], with_, y[:, c])
-            inverse[c] = 1 / xp.sqrt(variance[c] + x.dtype.type(epsilon))
-            gain = Scale[c] * inverse[c]
-            _affine(xp, x[:, c], gain, Bias[c] - mean[c] * gain, with_, y[:, c])
-            if then is not None:
-                then(c, y[:, c])
+    def work(c: slice) -> None:
+        with_ = Channels(xp, x[:, c])
+        if not fixed:
+            mean[c], variance[c] = _moments(xp, x[:, c], with_, y[:, c])
+        inverse[c] = 1 / xp.sqrt(variance[c] + x.dtype.type(epsilon))
+        gain = Scale[c] * inverse[c]
+        _affine(xp, x[:, c], gain, Bias[c] - mean[c] * gain, with_, y[:, c])
+        if then is not None:
+            then(c, y[:, c])
 
-    lanes.spread(xp, work, x.shape[1], 4 * x.size, 1)
+    lanes.share(work, _blocks(xp, x))
     y = unplanes(xp, y, X.shape, data_layout)
     if fixed:
         return y, Mean, Variance, mean, inverse
@@ -195,15 +192,14 @@ def normalised_gradient(
     dx = xp.empty_like(dy) if wanted else None
     scale, bias = xp.empty_like(Scale), xp.empty_like(Scale)
 
-    def work(part: slice) -> None:
-        blocks, with_ = _blocks(xp, x, part)
-        for c in blocks:
-            channel = (Scale[c], mean[c], inverse[c])
-            out = None if dx is None else dx[:, c]
-            given = dy[:, c] if first is None else first(c, dy[:, c])
-            scale[c], bias[c] = _gradient(xp, x[:, c], given, channel, with_, out, fixed)
+    def work(c: slice) -> None:
+        channel = (Scale[c], mean[c], inverse[c])
+        out = None if dx is None else dx[:, c]
+        with_ = Channels(xp, x[:, c])
+        given = dy[:, c] if first is None else first(c, dy[:, c])
+        scale[c], bias[c] = _gradient(xp, x[:, c], given, channel, with_, out, fixed)
 
-    lanes.spread(xp, work, x.shape[1], 6 * x.size, 1)
+    lanes.share(work, _blocks(xp, x))
     return None if dx is None else unplanes(xp, dx, X.shape, data_layout), scale, bias
 
 
@@ -222,15 +218,14 @@ def _gradient(
         x, mean = x - mean[:, None], xp.zeros_like(mean)
     bias = with_.sum(dy)
     along = (with_.along(x, dy) - mean * bias) * inverse
-    gain = scale * inverse
     if out is not None and fixed:
-        xp.multiply(dy, with_.wide(gain, 0), out=out)
-    elif out is not None:  # gain * (dy - bias / n - (x - mean) * inverse * along / n)
+        xp.multiply(dy, with_.wide(scale * inverse), out=out)
+    elif out is not None:  # scale * inverse * (dy - bias / n - (x - mean) * inverse * along / n)
         count = x.dtype.type(max(x.shape[0] * x.shape[2], 1))
-        slope = gain * inverse * along / count
-        room = xp.multiply(x, with_.wide(slope, 2), out=with_.room(x))
-        _affine(xp, dy, gain, slope * mean - gain * bias / count, with_, out)
-        out -= room
+        slope = inverse * along / count
+        _affine(xp, x, -slope, slope * mean - bias / count, with_, out)
+        out += dy
+        out *= with_.wide(scale * inverse)
     return along, bias
 
 

@@ -41,7 +41,7 @@ def convolve(xp: Any, x: Array, w: Array, geo: Geometry, groups: int) -> Array:
         for chunk, columns in _columns(xp, x, how, part, y.shape[2]):
             _multiply(xp, how, filters, columns, y[chunk])
 
-    lanes.spread(xp, work, len(x), _cost(w.size, y), how.pieces)
+    lanes.share(work, how.parts(xp, len(x), w.size))
     return y.reshape(len(x), len(w), *out)
 
 
@@ -91,7 +91,7 @@ def filter_gradient(
                 _accumulate(xp, found, slab.row, *((a, b) if wide else (b, a)), first)
         sums[part.start] = found
 
-    lanes.spread(xp, work, len(x), _cost(math.prod(shape), dy), how.pieces)
+    lanes.share(work, how.parts(xp, len(x), math.prod(shape)))
     parts = [sums[start] for start in sorted(sums)]
     rows = [functools.reduce(operator.iadd, row) for row in zip(*parts, strict=True)]
     shaped = (*shape[:2], *how.taps)
@@ -168,7 +168,7 @@ def _scattered(
                     columns[..., slab.part] += matmul(xp, filters[slab.row], flat)
             how.fold(xp, space, dx[chunk])
 
-    lanes.spread(xp, work, len(dy), _cost(w.size, dy), how.pieces)
+    lanes.share(work, how.parts(xp, len(dy), w.size))
     return dx.reshape(shape)
 
 
@@ -204,12 +204,6 @@ def _flat(xp: Any, how: Unrolling, y: Array) -> Array:
         return y.reshape(*y.shape[:3], -1)
     turned = xp.ascontiguousarray(how.turned(y))
     return turned.reshape(*turned.shape[:3], -1)
-
-
-def _cost(size: int, outputs: Array) -> int:
-    """What a convolution with `size` weights costs, as elements touched."""
-    places: int = len(outputs) * math.prod(outputs.shape[3:])
-    return size * places // 16
 
 
 def _is_depthwise(x: Array, w: Array, groups: int) -> bool:

@@ -121,14 +121,14 @@ def _in_tiles(
         return out
     binary = xp.multiply if product else xp.add
     x, y = xp.broadcast_to(x, shape), xp.broadcast_to(y, shape)
-    step = max(1, TILE * len(out) // max(out.size, 1)) if xp is np else len(out)
+    step = max(1, 8 * TILE * len(out) // max(out.size, 1)) if xp is np else len(out)
 
     def work(part: slice) -> None:
         for start in range(part.start, part.stop, step):
             rows = slice(start, min(start + step, part.stop))
             unary.inplace(xp, binary(x[rows], y[rows], out=out[rows]), scale)
 
-    lanes.spread(xp, work, len(out), 3 * out.size, 1)
+    lanes.spread(xp, work, len(out), 3 * out.size)
     return out
 
 

@@ -29,20 +29,19 @@ def per_channel(xp: Any, a: Array, b: Array) -> Array:
 
 
 class Channels:
-    """Sums over, and numbers for, blocks of at most `most` channels of arrays like x [N, C, rest].
+    """Sums over, and numbers for, the channels of arrays like x [N, C, rest].
 
     On the host, where planes lie in one piece, sums are products with ones, and a number per
     channel is written out as a plane that all samples share: a loop over whole planes costs a third
-    of one loop per plane. The room for this is used again for every block.
+    of one loop per plane. The room for this is used again for every number.
     """
 
-    def __init__(self, xp: Any, x: Array, most: int) -> None:
+    def __init__(self, xp: Any, x: Array) -> None:
         self._xp = xp
         self._plain = xp is np and x.strides[-1] == x.itemsize
         if self._plain:
             self._ones = np.ones(x.shape[2], dtype=x.dtype)
-            self._wide = [np.empty((most, x.shape[2]), dtype=x.dtype) for _ in range(3)]
-            self._room = np.empty((len(x), most, x.shape[2]), dtype=x.dtype)
+            self._wide = np.empty(x.shape[1:], dtype=x.dtype)
 
     def sum(self, x: Array) -> Array:
         if self._plain:
@@ -53,14 +52,9 @@ class Channels:
         """The sum of a * b."""
         return np.vecdot(a, b).sum(axis=0) if self._plain else per_channel(self._xp, a, b)
 
-    def wide(self, number: Array, i: int) -> Array:
-        """A number per channel, as it meets planes; `i` tells up to three such numbers apart."""
+    def wide(self, number: Array) -> Array:
+        """A number per channel, as it meets planes, until the next one."""
         if not self._plain:
             return number[:, None]
-        planes = self._wide[i][: len(number)]
-        planes[...] = number[:, None]
-        return planes
-
-    def room(self, like: Array) -> Array:
-        """Somewhere to write what looks like this block."""
-        return self._room[:, : like.shape[1]] if self._plain else self._xp.empty_like(like)
+        self._wide[...] = number[:, None]
+        return self._wide

@@ -1,9 +1,9 @@
 """Products of large matrices, their pieces shared out among the host's cores.
 
+Pieces follow from shapes, not from the number of cores, so that every machine finds the same bits.
 On a device, and for small matrices, they are the namespace's own products.
 """
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,11 +16,13 @@ from bireme.arrays.namespaces import Array
 __all__ = ["dot", "dots", "matmul"]
 
 _WORTH = 1 << 24  # multiplications: a fifth of a millisecond
+_PIECE = 1 << 26  # of a large product
+_MOST = 16
 
 
 def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
     """The product of two matrices, into `out` where it is offered."""
-    if xp is not np or lanes.count() == 1 or a.size * b.shape[1] < _WORTH:
+    if xp is not np or a.size * b.shape[1] < _WORTH:
         return xp.dot(a, b, out=out)
     (found,) = dots(xp, (a, b, out))
     return found
@@ -28,17 +30,13 @@ def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
 
 def dots(xp: Any, *triples: tuple[Array, Array, Array]) -> list[Array]:
     """The products of several pairs (a, b, out), their pieces side by side."""
-    if xp is not np or lanes.count() == 1:
-        return [xp.dot(a, b, out=out) for a, b, out in triples]
-    work = [a.size * b.shape[1] for a, b, _ in triples]
-    if sum(work) < _WORTH:
+    if xp is not np or sum(a.size * b.shape[1] for a, b, _ in triples) < _WORTH:
         return [xp.dot(a, b, out=out) for a, b, out in triples]
     results, jobs = [], list[Callable[[], object]]()
-    for (a, b, out), cost in zip(triples, work, strict=True):
+    for a, b, out in triples:
         if out is None:
             out = np.empty((len(a), b.shape[1]), dtype=np.result_type(a, b))
-        share = max(1, round(lanes.count() * cost / sum(work)))
-        jobs += _pieces(a, b, out, share)
+        jobs += _pieces(a, b, out)
         results.append(out)
     lanes.run(jobs)
     return results
@@ -47,7 +45,7 @@ def dots(xp: Any, *triples: tuple[Array, Array, Array]) -> list[Array]:
 def matmul(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
     """The product of two matrices, or of stacks of them."""
     cost = a.size * b.shape[-1]
-    if xp is not np or lanes.count() == 1 or cost < _WORTH:
+    if xp is not np or cost < _WORTH:
         return xp.matmul(a, b, out=out)
     if set(a.shape[:-2] + b.shape[:-2]) <= {1}:  # stacks of one
         flat = None if out is None else out.reshape(out.shape[-2:])
@@ -62,11 +60,12 @@ def matmul(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
     return out
 
 
-def _pieces(a: Array, b: Array, out: Array, count: int) -> list[Callable[[], object]]:
+def _pieces(a: Array, b: Array, out: Array) -> list[Callable[[], object]]:
     """Jobs that each fill some rows of `out`, or some columns where there are more of those."""
     rows, columns = out.shape
-    cuts = [max(rows, columns) * i // count for i in range(count + 1)]
-    parts = [slice(i, j) for i, j in itertools.pairwise(cuts) if i < j]
+    cost = a.size * columns
+    count = 1 if cost < _WORTH else min(_MOST, 2 * max(1, round(cost / (2 * _PIECE))))
+    parts = lanes.cut(max(rows, columns), count)
     if rows >= columns:
         return [partial(np.matmul, a[part], b, out=out[part]) for part in parts]
     return [partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts]

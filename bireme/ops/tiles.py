@@ -11,8 +11,7 @@ import numpy as np
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
 
-_LARGE = 1 << 18  # elements: smaller arrays are not worth a thread's waking up
-_CACHED = 1 << 18  # elements of all arrays of a rule that stay in the cache together
+_CACHED = 1 << 20  # elements of all arrays of a rule that stay in a shared cache together
 TILE = 1 << 15  # elements: seven float32 arrays of this size and what is computed fit a cache
 
 
@@ -45,14 +44,14 @@ def walk(xp: Any, rule: Callable[..., object], *arrays: Array) -> None:
             stop = min(start + step, part.stop)
             rule(*(a[start:stop] for a in flat))
 
-    lanes.spread(xp, work, size, len(arrays) * size, 1)
+    lanes.spread(xp, work, size, len(arrays) * size)
 
 
 def applied(xp: Any, function: Any, x: Array, y: Any, out: Array = None) -> Array:
     """A binary universal function of x and of an array like it or a number, in lanes where x is
     large.
     """
-    if xp is not np or x.size < _LARGE or not _alike(x, y):
+    if xp is not np or x.size < TILE or not _alike(x, y):
         return function(x, y, out=out)
     if out is None or not out.flags.c_contiguous:
         out = np.empty(x.shape, dtype=x.dtype)

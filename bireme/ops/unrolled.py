@@ -12,12 +12,19 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array, block_bytes
 
 from .windows import Geometry
 
 __all__ = ["Slab", "Unrolling", "unrolling"]
 
+_PARTS = 8  # most parts of the samples; an even number, for the lanes
+_PART = 1 << 24  # multiplications, 0.4 ms: parts are no smaller
+_COPYING = 32  # multiplications that take as long as writing an element of a column
+_TOGETHER = 512  # places of joined samples that make a product of their own
 _FEW = 256  # outputs of a sample below which samples are joined
 _HEAVY = 0.25  # filters over outputs
 _NARROW = 48  # rows of columns below which the filter's rows are written out, too
@@ -58,12 +65,18 @@ class Unrolling(NamedTuple):
         """The part of the filter that is written out."""
         return self.geo.kernel if self.whole else (1, *self.geo.kernel[1:])
 
-    @property
-    def pieces(self) -> int:
-        """How many parts the samples may make for each lane: joined ones gain by lying together,
-        and heavy filters should be read only once, so that then their products are cut instead.
+    def parts(self, xp: Any, samples: int, weights: int) -> list[slice]:
+        """The samples in parts for the lanes; they follow from shapes alone.
+
+        Joined samples gain by lying together, and heavy filters should be read only once, so that
+        then their products are cut instead.
         """
-        return 0 if self.heavy and self.joined else 1 if self.joined else 2
+        if xp is not np or (self.heavy and self.joined):
+            return [slice(0, samples)]
+        cost = self.places * (weights + _COPYING * self.inside)
+        most = self.places // _TOGETHER if self.joined else samples // 2
+        count = min(_PARTS, cost // _PART, most)
+        return lanes.cut(samples, count - count % 2)
 
     @property
     def filter_rows(self) -> int:

@@ -1,8 +1,9 @@
-"""Schedules sends: a large gradient is sent as soon as it is computed, small ones together.
+"""Schedules what leaves during a step: a large gradient as soon as it is computed, small ones
+together.
 
-Every `send` costs one call of its provider, whatever its size. Small sends move down to the
-provider's next operator, or until enough bytes are collected. A large gradient may be computed in a
-buffer of its provider, which avoids a copy.
+Every `send`, and every all-reduce, costs one message whatever its size. Small ones move down to the
+next operator of their provider, or until enough bytes are collected. A large gradient may be
+computed in a buffer of its provider, which avoids a copy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,71 +11,114 @@ from math import prod
 
 import numpy as np
 
-from bireme.ir import Block, VarType
+from bireme.ir import Block, Operator, VarType
 
 from .analysis import Access
 
-__all__ = ["sent_gradients", "together"]
+__all__ = ["ENOUGH", "bytes_of", "is_announced", "sent_gradients", "together"]
 
 
-_SMALL = 64 << 10  # bytes of one operator's variables: smaller sends are delayed
-_ENOUGH = 512 << 10  # bytes sent together
+SMALL = 64 << 10  # bytes of one operator's variables: smaller ones are delayed
+ENOUGH = 512 << 10  # bytes that leave together
+
+# All-reduces that only start here: a later operator waits for them. What marks the values as
+# computed goes with them.
+_STARTS = frozenset(f"c_allreduce_{kind}" for kind in ("sum", "prod", "max", "min"))
+_STARTS |= {"c_fused_allreduce_sum"}
+_MARKS = "c_sync_calc_stream"
 
 
 def together(found: Sequence[Access], block: Block) -> list[Access]:
-    """The operators, reordered so that small sends are adjacent."""
+    """The operators, reordered so that small sends, and small all-reduces, are adjacent.
+
+    The order depends on the operators and the sizes of what they send, so that it is the same on
+    every rank.
+    """
     return list(_ordered(found, block))
 
 
 def _ordered(found: Sequence[Access], block: Block) -> Iterator[Access]:
-    waiting: list[Access] = []
-    names: set[str] = set()
-    size = 0
+    batch = _Batch()
     for access in found:
-        bytes_ = _size(access, block)
-        if bytes_ is None:
-            if waiting and (access.row.effect or access.row.control or _meets(access, names)):
-                yield from waiting
-                waiting, names, size = [], set(), 0
+        size = _delayed(access, block)
+        if batch.must_precede(access, joins=size is not None):
+            yield from batch.members
+            batch = _Batch()
+        if size is None:
             yield access
             continue
-        waiting.append(access)
-        names.update(access.reads, access.writes)
-        size += bytes_
-        if size >= _ENOUGH:
-            yield from waiting
-            waiting, names, size = [], set(), 0
-    yield from waiting
+        batch.add(access, size)
+        if batch.size >= ENOUGH:
+            yield from batch.members
+            batch = _Batch()
+    yield from batch.members
 
 
-def _meets(access: Access, names: set[str]) -> bool:
-    """Whether an operator changes variables that the delayed ones read."""
-    return not names.isdisjoint(access.writes)
+class _Batch:
+    """Operators of one provider that wait for others to leave with."""
+
+    def __init__(self) -> None:
+        self.members: list[Access] = []
+        self.size = 0
+        self._reads: set[str] = set()
+        self._writes: set[str] = set()
+
+    def add(self, access: Access, size: int) -> None:
+        self.members.append(access)
+        self.size += size
+        self._reads.update(access.reads)
+        self._writes.update(access.writes)
+
+    def must_precede(self, access: Access, *, joins: bool) -> bool:
+        """Whether these cannot wait until after `access`."""
+        if not self.members:
+            return False
+        if access.row.effect or access.row.control:
+            return not joins or access.row.effect != self.members[0].row.effect
+        return not (
+            self._reads.isdisjoint(access.writes)
+            and self._writes.isdisjoint(access.writes)
+            and self._writes.isdisjoint(access.reads)
+        )
 
 
-def _size(access: Access, block: Block) -> int | None:
-    """The bytes of a small send; None for other operators."""
-    if access.op.type != "send":
+def is_announced(op: Operator) -> bool:
+    """Whether an operator starts an all-reduce that a later one waits for."""
+    return op.type in _STARTS and not op.attrs.get("use_calc_stream", False)
+
+
+def _delayed(access: Access, block: Block) -> int | None:
+    """The bytes that a small operator sends; None for operators that stay where they are."""
+    if access.op.type == _MARKS:
+        return 0
+    if access.op.type != "send" and not is_announced(access.op):
         return None
+    size = bytes_of(access.reads, block)
+    return size if size is not None and size < SMALL else None
+
+
+def bytes_of(names: Sequence[str], block: Block) -> int | None:
+    """The bytes of dense variables; None if a size is not known before a run."""
     size = 0
-    for name in access.reads:
+    for name in names:
         var = block._find_var_recursive(name)
         if var is None or var.type != VarType.LOD_TENSOR or any(n < 0 for n in var.shape):
             return None
         size += prod(var.shape) * np.dtype(var.numpy_dtype).itemsize
-    return size if size < _SMALL else None
+    return size
 
 
 def sent_gradients(found: Sequence[Access], block: Block) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Large variables that are sent, whole or in slices, and computed by operators that can write
-    into a given buffer; with shape and dtype.
+    """Large variables that are sent, whole or in slices, or reduced, and computed by operators that
+    can write into a given buffer; with shape and dtype.
     """
-    sent = {name for access in found if access.op.type == "send" for name in access.reads}
+    leaving = (a for a in found if a.op.type == "send" or is_announced(a.op))
+    sent = {name for access in leaving for name in access.reads}
     for access in found:
         if access.op.type == "split_byref" and sent.issuperset(access.writes):
             sent.update(access.reads)
     made = {name for access in found for name in _written_where_told(access)}
-    writers = [name for access in found for name in access.writes]
+    writers = [name for access in found if not access.row.effect for name in access.writes]
     kinds = {name: _kind(name, block) for name in sent & made if writers.count(name) == 1}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
@@ -85,7 +129,7 @@ def _kind(name: str, block: Block) -> tuple[tuple[int, ...], str] | None:
     if var is None or var.type != VarType.LOD_TENSOR or any(n < 0 for n in var.shape):
         return None
     size = prod(var.shape) * np.dtype(var.numpy_dtype).itemsize
-    return (tuple(var.shape), var.numpy_dtype) if size >= _SMALL else None
+    return (tuple(var.shape), var.numpy_dtype) if size >= SMALL else None
 
 
 def _written_where_told(access: Access) -> Iterator[str]:

@@ -97,6 +97,26 @@ class GroupContract:
         with self.groups(3) as groups:
             assert self.each(groups, work) == [wanted] * 3
 
+    @pytest.mark.parametrize("size", [2, 3])
+    def test_an_array_in_a_buffer_is_reduced_like_any_other(self, size):
+        def work(group):
+            memory = group.buffer(4 * 70_001)
+            whole = np.empty(70_001, np.float32) if memory is None else memory.view(np.float32)
+            found = []
+            for turn, part in enumerate([whole, whole, whole[:-1]]):
+                part[...] = data(group.rank + turn, part.size)
+                group.all_reduce(part, "max" if turn == 1 else "sum")
+                found.append(part.copy())
+            return found
+
+        with self.groups(size) as groups:
+            results = self.each(groups, work)
+        largest = np.max([data(r + 1, 70_001) for r in range(size)], axis=0)
+        for first, second, third in results:
+            self.assert_sum(first, in_order([data(r, 70_001) for r in range(size)]))
+            np.testing.assert_array_equal(second, largest)
+            self.assert_sum(third, in_order([data(r + 2, 70_000) for r in range(size)]))
+
     def test_all_reduce_keeps_shape_and_writes_through_a_strided_view(self):
         def work(group):
             array = np.ones((4, 6), np.float32)

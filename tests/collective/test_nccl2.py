@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
 import bireme as fluid
 from bireme import flags
+from bireme.collective.flat_buffers import FlatBuffer
+from bireme.collective.local import LocalGroup
+from bireme.collective.memory_transport import MemoryTransport
 from bireme.errors import ConfigError
 from bireme.ir import Program
 from bireme.passes.data_parallel import data_parallel
+from bireme.runtime import sends
 
 ROWS, STEPS = 12, 4
 
@@ -126,6 +131,34 @@ def test_buckets_of_any_size_change_nothing(four):
     assert_equal_runs([plain, four()])
 
 
+@pytest.fixture
+def messages(monkeypatch) -> list[int]:
+    """The sizes of the all-reduces that rank 0 carries out."""
+    sizes: list[int] = []
+    carry = LocalGroup._all_reduce
+
+    def counted(self: LocalGroup, flat: np.ndarray, op: str) -> None:
+        if self.rank == 0:
+            sizes.append(flat.size)
+        carry(self, flat, op)
+
+    monkeypatch.setattr(LocalGroup, "_all_reduce", counted)
+    return sizes
+
+
+def test_small_all_reduces_share_a_message_per_communicator(four, messages, monkeypatch):
+    whole = 7 * 6 + 7 + 7 + 1
+    shared = four()
+    assert messages == [whole] * STEPS
+    messages.clear()
+    assert_equal_runs([shared, four(nccl_comm_num=2)])
+    assert sorted(messages) == [7 + 1] * STEPS + [7 * 6 + 7] * STEPS
+    messages.clear()
+    monkeypatch.setattr(sends, "SMALL", 0)
+    assert_equal_runs([shared, four()])
+    assert messages == [7 + 1, 7 * 6 + 7] * STEPS
+
+
 def test_the_hierarchy_gives_the_same_up_to_rounding(four):
     config = {"use_hierarchical_allreduce": 1, "hierarchical_allreduce_inter_nranks": 2}
     assert_near(four(**config), four())
@@ -211,3 +244,49 @@ def test_programs_with_collective_operators_run(endpoints, mode):
     assert_equal_runs(runs)
     if mode == "grad_allreduce":
         assert_near(runs[0], train(*build()))
+
+
+def wide(rank: int, where: Sequence[str]) -> tuple[Program, Program]:
+    main, startup = Program(), Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x, y = fluid.layers.data("x", [6]), fluid.layers.data("y", [1])
+        hidden = fluid.layers.fc(fluid.layers.fc(x, 200, act="tanh"), 200, act="tanh")
+        loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(hidden, 1), y))
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    main._trainers_endpoints, main._trainer_id = list(where), rank
+    return main, startup
+
+
+@pytest.mark.wire
+def test_large_gradients_are_computed_where_the_other_ranks_add_them_up(
+    set_flag, endpoints, monkeypatch
+):
+    in_place: list[bool] = []
+    holds = FlatBuffer._holds
+
+    def noted(self: FlatBuffer, value: np.ndarray, view: np.ndarray) -> bool:
+        found = holds(self, value, view)
+        if value.size == 200 * 200:
+            in_place.append(found)
+        return found
+
+    ways: list[bool] = []
+    reduce_in_place = MemoryTransport._reduce_in_place
+
+    def reduced(self: MemoryTransport, *args: Any) -> None:
+        ways.append(True)
+        reduce_in_place(self, *args)
+
+    monkeypatch.setattr(FlatBuffer, "_holds", noted)
+    monkeypatch.setattr(MemoryTransport, "_reduce_in_place", reduced)
+    runs = []
+    for engine in ("local", "grpc"):
+        set_flag("collective_engine", engine)
+        in_place.clear()
+        where = endpoints(3)
+        runs += together([wide(rank, where) for rank in range(3)])
+        assert in_place.count(False) == 3  # the first step finds no buffer yet
+        assert in_place.count(True) == 3 * (STEPS - 1)
+    assert_equal_runs(runs)
+    assert len(ways) == 3 * STEPS

@@ -71,7 +71,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(unrolled, "block_bytes", lambda xp: block)
     monkeypatch.setattr(lanes, "_count", count)
     monkeypatch.setattr(lanes, "_crew", None)
-    monkeypatch.setattr(lanes, "_WORTH", 0)
+    monkeypatch.setattr(unrolled, "_PART", 1)
+    monkeypatch.setattr(unrolled, "_TOGETHER", 1)
     unrolled.unrolling.cache_clear()
     yield request.param
     unrolled.unrolling.cache_clear()

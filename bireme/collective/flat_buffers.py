@@ -1,0 +1,97 @@
+"""Flat arrays in which several values travel as one, kept from step to step.
+
+A large gradient is computed in its place there, so that nothing is copied before it travels; ranks
+of one host then add up what the others computed where it lies.
+"""
+
+import threading
+import weakref
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from bireme.arrays.namespaces import Array, namespace_of
+from bireme.arrays.ownership import references, shared
+from bireme.runtime.scope import Scope
+
+from .rings import Ring
+
+__all__ = ["FlatBuffer", "FlatBuffers"]
+
+_WORTH = 64 << 10  # bytes: less is not worth a segment of shared memory
+
+
+class FlatBuffer:
+    """One flat array, and views of it in the shapes of the values that travel."""
+
+    def __init__(self, values: Sequence[Array], memory: Array | None) -> None:
+        xp, dtype = namespace_of(values[0]), values[0].dtype
+        sizes = [value.size for value in values]
+        self.flat = xp.empty(sum(sizes), dtype) if memory is None else memory.view(dtype)
+        self._memory = self.flat if memory is None else memory  # the base of every view
+        ends = accumulate(sizes)
+        parts = [self.flat[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        self._views = [p.reshape(v.shape) for p, v in zip(parts, values, strict=True)]
+        self._holders = 0
+
+    def count_holders(self) -> None:
+        """Call this where nobody else refers to the memory: whoever does later is looking at it."""
+        self._holders = references(self._memory)
+
+    def offer(self, index: int, shape: tuple[int, ...], dtype: str) -> Array | None:
+        """The place of a value, unless somebody still looks at the last step's values."""
+        view = self._views[index]
+        if view.shape != shape or view.dtype != dtype or shared(self._memory, self._holders):
+            return None
+        return view[...]
+
+    def fill(self, values: Sequence[Array]) -> list[Array]:
+        """Copy the values that were not computed here; return them where they travel."""
+        found = list(self._views)
+        for i, value in enumerate(values):
+            if self._holds(value, found[i]):
+                found[i] = value
+            else:
+                found[i][...] = value
+        return found
+
+    def _holds(self, value: Array, view: Array) -> bool:
+        return value.base is self._memory and _address(value) == _address(view)
+
+
+def _address(array: Array) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+class FlatBuffers:
+    """The flat arrays of a scope, by what travels in them."""
+
+    _lock = threading.Lock()
+    _known: "weakref.WeakKeyDictionary[Scope, FlatBuffers]" = weakref.WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[Any, ...], FlatBuffer] = {}
+        self._places: dict[str, tuple[FlatBuffer, int]] = {}
+
+    @classmethod
+    def of(cls, scope: Scope) -> "FlatBuffers":
+        with cls._lock:
+            return cls._known.setdefault(scope, cls())
+
+    def find(self, names: tuple[str, ...], values: Sequence[Array], ring: Ring) -> FlatBuffer:
+        """The buffer of these values; every rank makes it in the same step."""
+        key = (names, values[0].dtype, *(value.shape for value in values))
+        found = self._buffers.get(key)
+        if found is None:
+            size = sum(value.nbytes for value in values)
+            found = FlatBuffer(values, ring.buffer(size) if size >= _WORTH else None)
+            found.count_holders()
+            self._buffers[key] = found
+            self._places |= {name: (found, index) for index, name in enumerate(names)}
+        return found
+
+    def offer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        """Memory to compute a value in."""
+        place = self._places.get(name)
+        return None if place is None else place[0].offer(place[1], shape, dtype)
