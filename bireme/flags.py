@@ -103,8 +103,8 @@ TABLE: tuple[Flag, ...] = (
     Flag(
         "keep_freed_memory",
         False,
-        "glibc keeps all freed memory for the next step, not only 128 MiB: quicker steps, a larger "
-        "process; `bireme run` and `bireme launch` set it",
+        "glibc keeps freed memory for the next step: quicker steps, a larger process; "
+        "`bireme run` and `bireme launch` set it",
     ),
     # calls between processes
     Flag("rpc_deadline", 180000, "milliseconds that one call may take, waiting included"),
