@@ -287,9 +287,11 @@ class Core:
         self._trainers.blame(failure)
         self._leave_at = self._trainers.now + self._limits.farewell
         self._out.append(e.HangUp())
+        reading = {call for call, _ in self._calls.parked}
         for call in self._calls.unfinished:
             self._answer(call, failure)
-            self._trainers.tell(call.trainer)
+            if call in reading:  # others may not have asked for an answer
+                self._trainers.tell(call.trainer)
 
     def _turn_away(self, event: e.Event) -> None:
         """After the failure every call is answered with it."""

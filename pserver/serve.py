@@ -47,7 +47,7 @@ def limits() -> Limits:
         quiet=float(flags.get("worker_update_interval_secs")),
         join=float(flags.get("join_seconds")),
         patience=max(1.0, flags.get("rpc_deadline") / 1000 - 5),
-        farewell=0.2 * heartbeat,
+        farewell=max(1.0, 0.2 * heartbeat),
         early=int(flags.get("rpc_early_calls")),
     )
 

@@ -7,6 +7,7 @@ python -m tests.faults --write docs/faults.md       all, and write the page
 """
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -80,6 +81,15 @@ def line(case: Case, outcome: Outcome) -> str:
     return f"| `{case.name}` | {outcome.happens} | {named} | {outcome.seconds:.1f} |\n"
 
 
+def write(page: Path, lines: dict[str, str]) -> None:
+    """Write the page with these lines, by case; what was not tried keeps the line it had."""
+    before = page.read_text() if page.exists() else ""
+    known = {name: row for row, name in re.findall(r"^(\| `(\S+)` .*\n)", before, re.MULTILINE)}
+    known.update(lines)
+    rows = [known[case.name] for case in catalogue() if case.name in known]
+    page.write_text(PAGE.format(heartbeat=HEARTBEAT) + "".join(rows))
+
+
 def _steps(text: str) -> list[int]:
     """1-20 or 1,7,19."""
     first, dash, last = text.partition("-")
@@ -90,18 +100,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Faults of jobs.")
     parser.add_argument("names", nargs="*", help="names of cases, or their beginnings")
     parser.add_argument("--steps", type=_steps, default=[matrix.STEP])
-    parser.add_argument("--write", type=Path, help="write the page")
+    parser.add_argument("--write", type=Path, help="write their lines of this page")
     given = parser.parse_args()
-    failed, lines = 0, []
+    failed, lines = 0, dict[str, str]()
     for case in chosen(given.names, given.steps):
         with tempfile.TemporaryDirectory(prefix="bireme-faults-") as folder:
             outcome = case.run(Path(folder))
         step = f" at step {case.step}" if isinstance(case, matrix.Case) else ""
         print(f"{case.name + step + ':':42} {outcome}", flush=True)
         failed += bool(outcome.problems)
-        lines.append(line(case, outcome))
-    if given.write and not failed:
-        given.write.write_text(PAGE.format(heartbeat=HEARTBEAT) + "".join(lines))
+        if not outcome.problems:
+            lines[case.name] = line(case, outcome)
+        if given.write:
+            write(given.write, lines)
     sys.exit(min(failed, 1))
 
 

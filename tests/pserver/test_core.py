@@ -480,6 +480,21 @@ def test_a_trainer_whose_connection_has_ended_is_lost_after_a_short_grace() -> N
     assert failure(bench) == told
 
 
+def test_a_trainer_that_asked_for_no_answer_has_not_heard_of_the_failure() -> None:
+    """What answers a push may never be sent: the server stays until the trainer speaks again."""
+    bench = Bench(mode=1)
+    bench.hello(0, 1)
+    bench.say(e.Reset(1, 1))
+    bench.push(0, "w@GRAD")
+    for now in (0.25, 0.5):
+        bench.say(e.Tick(now))
+    assert not [done for done in bench.done if isinstance(done, e.Fail)]
+    beat = bench.next()
+    bench.say(e.Heartbeat(beat, 0, 1, 5))
+    assert "trainer 1 is lost" in bench.answers[beat].text
+    assert failure(bench) == bench.answers[beat]
+
+
 SIGNS: dict[str, Callable[[Bench], Any]] = {
     "heartbeat": lambda bench: e.Heartbeat(bench.next(), 1, 1, 5),
     "hello": lambda bench: e.Hello(bench.next(), 1, 1),
