@@ -1,5 +1,5 @@
-# make run | test | slow | check | format | bench | soak | faults | docs | protos | gpu | numba |
-#      types | clean
+# make run | test | slow | check | format | bench | soak | faults | docs | site | dist | protos | gpu |
+#      numba | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 # Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
 # `make test PYTHON=python3.13` chooses the interpreter; each one so chosen has its own environment.
@@ -21,7 +21,7 @@ TEST_ARGS ?=
 TEST_JOBS ?= auto
 GPU_ARGS ?=
 
-.PHONY: run test slow check format types bench soak faults docs protos gpu numba clean
+.PHONY: run test slow check format types bench soak faults docs site dist protos gpu numba clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -62,6 +62,19 @@ docs: $(STAMP)
 	$(RUN) tools/operators_table.py > docs/operators.md
 	$(RUN) tools/compatibility_table.py > docs/compatibility.md
 	$(RUN) tools/differences_table.py > docs/differences.md
+
+site: $(STAMP) types
+	$(RUN) -m venv build/docs
+	build/docs/bin/pip install -q --disable-pip-version-check -e '.[docs]'
+	build/docs/bin/mkdocs build --strict --quiet
+	@echo "the site is in build/site/index.html"
+
+# The same bytes on every run: the archives carry the time of the last commit.
+dist: $(STAMP)
+	$(RUN) -m venv build/packaging
+	build/packaging/bin/pip install -q --disable-pip-version-check 'build>=1.2' 'twine>=6'
+	build/packaging/bin/python tools/build_dist.py
+	build/packaging/bin/twine check --strict dist/*
 
 protos: types
 	$(RUN) -m grpc_tools.protoc -I build/types --python_out=build/types --pyi_out=build/types \

@@ -1,16 +1,26 @@
-"""The documentation says what the code says."""
+"""The documentation says what the code says, and what it shows runs."""
 
+import functools
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import click
 import pytest
 
 from bireme import flags
+from bireme.fleet.cli import main
+from tests.support.pages import blocks, run_page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def test_the_flag_page_is_the_table() -> None:
@@ -27,12 +37,103 @@ def test_the_page_of_names_is_up_to_date() -> None:
     assert "|  |" not in page
 
 
+def label(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def runs(path: Path) -> bool:
+    return any(block.kind in ("python", "sh") for block in blocks(path.read_text()))
+
+
+def marked(path: Path) -> Any:
+    """A page that starts clusters takes seconds."""
+    marks = [pytest.mark.slow] if "\nbireme launch" in path.read_text() else []
+    return pytest.param(path, id=label(path), marks=marks)
+
+
 @pytest.mark.wire
-@pytest.mark.parametrize("how", [["run"], ["launch", "--servers", "2", "--trainers", "2"]])
-def test_the_script_of_the_readme_runs_in_every_role(tmp_path: Path, how: list[str]) -> None:
-    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert found
-    (tmp_path / "train.py").write_text(found[1])
-    command = [sys.executable, "-m", "bireme", *how, "train.py"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES if runs(page)])
+def test_every_block_of_a_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+    run_page(page, tmp_path)
+
+
+# -- commands that are shown, not run ------------------------------------------------------------
+class Shown(NamedTuple):
+    page: Path
+    line: str
+
+    def __str__(self) -> str:
+        return f"{label(self.page)}: {self.line}"
+
+
+def shown() -> Iterator[Shown]:
+    """Every command in an indented block, or in `code` that begins with a program's name."""
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        lines = re.findall(r"^    (?=\S)(.*)", text.replace("\\\n", " "), re.MULTILINE)
+        lines += re.findall(r"`((?:bireme|make|pip install) [^`]+)`", text)
+        yield from (Shown(page, line.split("  #")[0].rstrip(" &")) for line in lines)
+
+
+def words_of(line: str) -> list[str]:
+    """The command in a line, without assignments before it and what it is piped into."""
+    words = shlex.split(re.split(r"\s[|<>;]\s?|\s{3,}", line)[0], comments=True)
+    while words and re.match(r"\w+=", words[0]):
+        words.pop(0)
+    return words
+
+
+COMMANDS = sorted({str(s): s for s in shown()}.items())
+
+
+@functools.cache
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", [s for _, s in COMMANDS], ids=[n for n, _ in COMMANDS])
+def test_a_command_that_is_shown_exists(command: Shown) -> None:
+    words = words_of(command.line)
+    program, *rest = words or [""]
+    if program == "bireme" and rest and rest[0] in main.commands:
+        given = ["1" if word == "N" else word for word in rest[1:]]
+        sub = main.commands[rest[0]]
+        try:
+            sub.make_context(rest[0], [*given])
+        except click.MissingParameter:  # in a sentence that speaks of the command
+            sub.make_context(rest[0], [*given, "SCRIPT"])
+    elif program == "bireme":
+        assert rest == [] or rest[0].startswith("-"), f"there is no command {rest[0]}"
+    elif program == "make":
+        assert {w for w in rest if "=" not in w} <= make_targets()
+    elif words[:2] == ["pip", "install"]:
+        extras = {e for word in rest for e in re.findall(r"bireme\[(.*)\]", word)}
+        assert extras <= set(SETTINGS["project"]["optional-dependencies"])
+    elif program in ("python", "python3") and rest[:1] and rest[0].startswith("examples/"):
+        assert (ROOT / rest[0]).is_file()
+
+
+# -- links ---------------------------------------------------------------------------------------
+def links() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if not re.match(r"\w+:", target):
+                yield page, target
+
+
+@pytest.mark.parametrize(("page", "target"), [*links()], ids=lambda v: str(v).rpartition("/")[2])
+def test_a_link_leads_somewhere(page: Path, target: str) -> None:
+    name, _, place = target.partition("#")
+    path = (page.parent / name).resolve() if name else page
+    assert path.exists()
+    if place:
+        heads = re.findall(r"^#+ (.*)", path.read_text(), re.MULTILINE)
+        slugs = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+        assert place in slugs
+
+
+def test_every_page_is_in_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = set(re.findall(r"[\w/-]+\.md", text.partition("\nnav:")[2]))
+    assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
