@@ -4,7 +4,7 @@ trains.
 
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.errors import WrongType
 
 __all__ = ["ParamAttr", "WeightNormParamAttr"]
 
@@ -40,7 +40,7 @@ class ParamAttr:
         False.
 
         Raises:
-            InvalidArgument: the argument is none of these.
+            WrongType: the argument is none of these.
         """
         if arg is None or arg is True:
             return ParamAttr()
@@ -52,7 +52,7 @@ class ParamAttr:
             return [ParamAttr._to_attr(a) for a in arg]
         if callable(arg):
             return ParamAttr(initializer=arg)
-        raise InvalidArgument(
+        raise WrongType(
             f"{arg!r} is not a parameter attribute",
             hint="give a ParamAttr, a name, an initializer, or False for no parameter",
         )

@@ -35,6 +35,13 @@ WRONG: dict[str, Callable[[], object]] = {
     "a fetch that is none": lambda: fluid.Executor().run(fluid.Program(), fetch_list=[3]),
     "a place that is none": lambda: fluid.Executor("cpu"),
     "a compiled program of none": lambda: fluid.CompiledProgram("main"),
+    "a name for a variable": lambda: L.fc("x", 3),
+    "a number for a loss's input": lambda: L.dice_loss(3, _data("int64")),
+    "a list for a variable": lambda: L.batch_norm([_data()]),
+    "a list of numbers for variables": lambda: L.sequence_concat([3]),
+    "a number for a tensor to cut": lambda: L.slice(3, [0], [0], [1]),
+    "a number for an attribute": lambda: fluid.ParamAttr._to_attr(3.3),
+    "a name for a shape": lambda: L.fill_constant("a", "float32", 1),
     "an operand of an operator": lambda: (
         fluid.Program().global_block().append_op(type="relu", inputs={"X": 3}, outputs={"Out": "y"})
     ),

@@ -60,9 +60,7 @@ def local_file(module: str, name: str, source: str) -> Path:
     return found
 
 
-def download(
-    url: str, module_name: str, md5sum: str | None = None, save_name: str | None = None
-) -> str:
+def download(url: str, module_name: str, md5sum: str | None, save_name: str | None = None) -> str:
     """The path of the file that `url` names, which must lie in the data set's folder.
 
     Raises:

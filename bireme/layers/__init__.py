@@ -39,6 +39,7 @@ from .suppression import *
 from .tags import *
 from .tensor import *
 from .vision import *
+from .wrong_types import explain_all
 
 _READERS = ("create_py_reader_by_data", "double_buffer", "py_reader", "read_file")
 
@@ -48,3 +49,6 @@ def __getattr__(name: str) -> Any:
     if name not in _READERS:
         raise AttributeError(f"module 'bireme.layers' has no attribute '{name}'")
     return getattr(import_module("bireme.reader.py_reader"), name)
+
+
+explain_all(globals())

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, WrongType
 from bireme.initializer import Constant
 from bireme.ir import Variable, VarType, to_dtype
 from bireme.param_attr import ParamAttr
@@ -72,7 +72,10 @@ def sized(
         sizes.stop_gradient = True
         inputs[tensor_slot] = sizes
         return
-    attrs[attr] = [-1 if isinstance(n, Variable) else int(n) for n in sizes]
+    try:
+        attrs[attr] = [-1 if isinstance(n, Variable) else int(n) for n in sizes]
+    except (TypeError, ValueError):
+        raise WrongType(f"{attr} must be whole numbers and variables, got {sizes!r}") from None
     if any(isinstance(n, Variable) for n in sizes):
         inputs[list_slot] = [_as_tensor(n, helper) for n in sizes]
 

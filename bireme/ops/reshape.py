@@ -260,6 +260,11 @@ def _expand_rule(ctx: Infer) -> None:
     x, times = ctx.x("X"), list(ctx.attr("expand_times"))
     if ctx.input("ExpandTimes") is not None and not times:
         times = [-1] * len(x.shape)
+    elif min(times, default=0) < 0 and not ctx.inputs("expand_times_tensor"):
+        raise InvalidArgument(
+            f"expand: {times} holds a negative number",
+            hint="an unknown size cannot be repeated: declare it, or use expand_as",
+        )
     if len(times) != len(x.shape):
         raise InvalidArgument(f"expand: {times} does not fit {list(x.shape)}")
     shape = [-1 if n < 0 or t < 0 else n * t for n, t in zip(x.shape, times, strict=True)]

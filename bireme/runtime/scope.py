@@ -47,7 +47,7 @@ class Cell:
 
     def get_selected_rows(self) -> "CellRows":
         """Selected rows that read and write this cell, with Fluid's methods."""
-        return CellRows(self)
+        return CellRows(cell=self)
 
     def __repr__(self) -> str:
         return f"Cell({self.name!r}, {self.get()!r})"
@@ -85,13 +85,16 @@ class CellRows:
     >>> rows.get_tensor().set(np.ones((2, 3), "float32"))
     >>> rows.height(), rows.rows(), rows.get_tensor().shape()
     (10, [1, 7], [2, 3])
+    >>> CellRows([4], 6).rows()
+    [4]
     """
 
-    def __init__(self, cell: Cell | None = None) -> None:
+    def __init__(self, rows: Iterable[int] = (), height: int = 0, cell: Cell | None = None) -> None:
         self._cell = cell or Cell("")
         if self._cell.value is None:
             empty = np.zeros(0, np.int64), np.zeros((0, 1), np.float32)
-            self._cell.value = SelectedRows(*empty, height=0)
+            self._cell.value = SelectedRows(*empty, height=height)
+            self.set_rows(rows)
 
     def height(self) -> int:
         """The number of rows of the whole matrix."""

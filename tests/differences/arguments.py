@@ -9,8 +9,9 @@ ARGUMENTS = (
     Difference(
         "a refused argument, shape, LoD or feed",
         "raises AssertionError, ValueError, TypeError, RuntimeError or EnforceNotMet, as it comes",
-        "raises an error of `bireme.errors`, which is a ValueError where a value is refused and a "
-        "TypeError where a type is; `core.EnforceNotMet` is the base of them all",
+        "raises an error of `bireme.errors`, in other words, which is a ValueError where a "
+        "value is refused and a TypeError where a type is; `core.EnforceNotMet` is the base "
+        "of them all",
         "one error tree says where, what and what to do",
         "layers/test_arguments.py::test_a_transposed_vector_meets_no_vector_of_its_length",
     ),

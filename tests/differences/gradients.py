@@ -4,6 +4,7 @@ from .record import Difference
 
 _SLOPES = "ops/test_every_operator.py::test_gradients_agree_with_differences"
 _EACH = "ops/test_every_operator.py::test_gradients_of_each_output_alone_agree_with_differences"
+_AVERAGE = "optimizer/test_wrappers.py::test_a_moving_average_follows_the_parameters"
 
 GRADIENTS = (
     Difference(
@@ -172,5 +173,20 @@ GRADIENTS = (
         "positions have no gradient",
         "layers/test_programs.py::test_a_difference_is_still_one",
         ("program:vision/adaptive_pool2d_index",),
+    ),
+    Difference(
+        "`optimizer.ExponentialMovingAverage.apply`",
+        "leaves the corrected average in the place of the average, which the next steps and the "
+        "next `apply` go on from",
+        "keeps the average as it is",
+        "to evaluate a model does not change it",
+        _AVERAGE,
+    ),
+    Difference(
+        "`ExponentialMovingAverage(thres_steps=...)`, a counter of whole numbers",
+        "divides whole numbers, so the decay is never scheduled",
+        "schedules the decay, as with a counter of floats",
+        "the argument does what it says",
+        _AVERAGE,
     ),
 )

@@ -48,4 +48,11 @@ LAYERS = (
         _VALUES,
         ("value:layers/create_tensor",),
     ),
+    Difference(
+        "`initializer.Bilinear`",
+        "computes with fractions of rows under Python 3, so the weights do not interpolate",
+        "gives the weights of linear interpolation, as 1.8.5 does under Python 2",
+        "an image is enlarged without seams",
+        "optimizer/test_initializers.py::test_bilinear_weights_interpolate",
+    ),
 )

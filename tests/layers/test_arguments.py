@@ -357,3 +357,9 @@ def test_a_parameter_whose_size_is_unknown_is_refused_where_it_is_made(layer: An
     x = _x("x", None, None, 4)
     with pytest.raises(InvalidArgument, match=r"-4.*unknown"):
         layer(x)
+
+
+def test_expand_refuses_a_size_that_nobody_knows() -> None:
+    x = L.data("x", [3])
+    with pytest.raises(InvalidArgument, match="negative number"):
+        L.expand(x, [1, x.shape[0]])

@@ -298,4 +298,4 @@ def test_a_download_is_a_file_with_the_right_sum(home: Path) -> None:
     with pytest.raises(FormatError, match="MD5"):
         common.download("http://x.org/a.txt", "mine", "0")
     with pytest.raises(ConfigError, match=r"b\.txt"):
-        common.download("http://x.org/b.txt", "mine")
+        common.download("http://x.org/b.txt", "mine", None)
