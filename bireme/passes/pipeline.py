@@ -41,7 +41,8 @@ def _on(name: str) -> Callable[[BuildStrategy, Program], bool]:
 
 
 def _optimizers(strategy: BuildStrategy, program: Program) -> bool:
-    return strategy.fuse_all_optimizer_ops and strategy.reduce_strategy == ReduceStrategy.AllReduce
+    reduces = strategy.reduce_strategy == ReduceStrategy.Reduce
+    return bool(strategy.fuse_all_optimizer_ops) and not reduces
 
 
 def _memory(strategy: BuildStrategy, program: Program) -> bool:
