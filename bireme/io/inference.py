@@ -6,14 +6,17 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from bireme.arrays.namespaces import to_host
 from bireme.errors import FormatError, UnsupportedError, WrongType
 from bireme.ir import Operator, Program, Variable, VarType, default_main_program, unique_name
 from bireme.ir.proto import from_bytes, to_bytes
+from bireme.passes.pipeline import for_serving
 from bireme.passes.prune import prune
 from bireme.paths import joined, path_of, reported
+from bireme.runtime.scope import Scope, global_scope, scope_guard
 
 from .files import read_bytes, written
-from .remote import whole_model
+from .remote import elsewhere, whole_model
 from .variables import is_persistable, load_vars, plain, save_job, save_persistables
 
 __all__ = ["load_inference_model", "save_inference_model"]
@@ -32,6 +35,7 @@ def save_inference_model(
     params_filename: str | None = None,
     export_for_deployment: bool = True,
     program_only: bool = False,
+    optimize: bool = False,
 ) -> list[str]:
     """Save what is needed to compute `target_vars` from the fed variables; returns the names of the
     targets.
@@ -39,6 +43,9 @@ def save_inference_model(
     A model of a trainer's program does not need servers: trainer 0 fetches the tables it uses.
 
     With `export_for_deployment=False` the whole program and all persistable variables are saved.
+    With `optimize` batch_norm is folded into convolutions, dropout and other operators that change
+    nothing are left out, and what is constant is computed; results differ by rounding only. The
+    scope keeps its values.
 
     Raises:
         UnknownName: a feed or target is not in the program, or a needed feed is missing.
@@ -60,13 +67,42 @@ def save_inference_model(
         if not program_only:
             save_persistables(executor, dirname, program, params_filename)
         return names
-    model = inference_program(whole_model(program, {*feeds, *names}), feeds, names)
+    whole = whole_model(program, {*feeds, *names})
+    scope = global_scope()
+    if optimize:
+        model, scope = _optimized(executor, program, whole, feeds, names)
+    else:
+        model = inference_program(whole, feeds, names)
     _refuse_servers(model)
     with written(joined(dirname, model_filename or _MODEL)) as file:
         file.write(to_bytes(model))
     if not program_only:
-        save_job(executor, dirname, program, model, is_persistable, params_filename)
+        with scope_guard(scope):
+            save_job(executor, dirname, program, model, is_persistable, params_filename)
     return names
+
+
+def _optimized(
+    executor: Any, program: Program, whole: Program, feeds: list[str], names: list[str]
+) -> tuple[Program, Scope]:
+    """The model after the passes for serving, and a scope with its values."""
+    if elsewhere(program):
+        raise UnsupportedError(
+            "optimize=True for a model whose parameters servers hold",
+            hint="save it, load it in one process, and save it again with optimize=True",
+        )
+    served = pruned(whole, feeds, names)
+    scope = Scope(global_scope())
+    values = {}
+    for var in served.list_vars():
+        cell = scope.find_var(var.name)
+        dense = is_persistable(var) and var.type == VarType.LOD_TENSOR
+        if dense and cell is not None and cell.value is not None:
+            values[var.name] = to_host(cell.value)
+    made = for_serving(served, {*feeds, *names}, values)
+    for name in values.keys() & {v.name for v in made.program.list_vars()}:
+        scope.var(name).put(values[name])
+    return with_feed_fetch(made.program, feeds, names), scope
 
 
 def _warn_of_counts(program: Program) -> None:
@@ -120,10 +156,19 @@ def load_inference_model(
 
 def inference_program(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Program:
     """The pruned test program with `feed` and `fetch` operators, as stored in `__model__`."""
+    return with_feed_fetch(pruned(program, feeds, targets), feeds, targets)
+
+
+def pruned(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Program:
+    """The part of the test program that computes `targets`."""
     block = program.global_block()
     for name in feeds:
         block.var(name)
-    model = prune(program.clone(for_test=True), feeds, targets)
+    return prune(program.clone(for_test=True), feeds, targets)
+
+
+def with_feed_fetch(model: Program, feeds: Sequence[str], targets: Sequence[str]) -> Program:
+    """`model`, with `feed` and `fetch` operators added in place."""
     block = model.global_block()
     block.create_var(name="feed", type=VarType.FEED_MINIBATCH, persistable=True)
     block.create_var(name="fetch", type=VarType.FETCH_LIST, persistable=True)

@@ -60,13 +60,15 @@ class Notes:
     """Passed to a pass: the strategy, the names that must be computed, and room for its findings.
 
     `keep` are fetched or fed names. A pass adds to `hidden` the names of the program that have no
-    value, or another one, afterwards.
+    value, or another one, afterwards. Passes for serving compute with `values`, the parameters by
+    name, and add new ones.
     """
 
     strategy: Any
     device: bool = False  # whether the program runs on a GPU
     keep: Collection[str] = ()
     hidden: set[str] = field(default_factory=set)
+    values: dict[str, Any] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
 
     def applied(self, name: str, times: int, remark: str = "") -> None:

@@ -13,6 +13,8 @@ from bireme.ir import Program
 from bireme.ir.verify import verify
 
 from .data_parallel import data_parallel
+from .fold_batch_norm import fold_batch_norm
+from .fold_constants import fold_constants
 from .fuse_bn_act import fuse_bn_act
 from .fuse_bn_add_act import fuse_bn_add_act
 from .fuse_elewise_add_act import fuse_elewise_add_act
@@ -20,9 +22,10 @@ from .fuse_optimizer import fuse_adam, fuse_momentum, fuse_sgd
 from .gradient_scale import gradient_scale
 from .memory_optimize import memory_optimize
 from .notes import Entry, Notes, Report, log
+from .remove_identity import remove_identity
 from .strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy, ReduceStrategy
 
-__all__ = ["IGNORED", "PASSES", "Build", "Built", "Pass", "applied"]
+__all__ = ["IGNORED", "PASSES", "SERVING", "Build", "Built", "Pass", "applied", "for_serving"]
 
 
 class Pass(NamedTuple):
@@ -38,7 +41,8 @@ def _on(name: str) -> Callable[[BuildStrategy, Program], bool]:
 
 
 def _optimizers(strategy: BuildStrategy, program: Program) -> bool:
-    return strategy.fuse_all_optimizer_ops and strategy.reduce_strategy == ReduceStrategy.AllReduce
+    reduces = strategy.reduce_strategy == ReduceStrategy.Reduce
+    return bool(strategy.fuse_all_optimizer_ops) and not reduces
 
 
 def _memory(strategy: BuildStrategy, program: Program) -> bool:
@@ -64,6 +68,12 @@ PASSES = (
     Pass("memory_optimize_pass", _memory, memory_optimize),
     Pass("gradient_scale_pass", _customized, gradient_scale),
     Pass("all_reduce_mode_multi_devices_pass", _ranks, data_parallel),
+)
+
+SERVING = (
+    Pass("remove_identity_pass", lambda strategy, program: True, remove_identity),
+    Pass("fold_constants_pass", lambda strategy, program: True, fold_constants),
+    Pass("fold_batch_norm_pass", lambda strategy, program: True, fold_batch_norm),
 )
 
 IGNORED = {
@@ -120,8 +130,22 @@ def applied(
     """
     notes = Notes(strategy, device, frozenset(keep))
     _say(strategy, execution, notes)
-    for each in PASSES:
-        if each.wanted(strategy, program):
+    return _through(PASSES, program, notes)
+
+
+def for_serving(program: Program, keep: Collection[str], values: dict[str, Any]) -> Built:
+    """Apply the passes for inference models. `keep` are feeds and targets; `values` are the
+    parameters by name, to which those of new variables are added.
+
+    Raises:
+        ProgramError: a pass left a program that is not valid; the message names it.
+    """
+    return _through(SERVING, program, Notes(BuildStrategy(), keep=frozenset(keep), values=values))
+
+
+def _through(passes: Iterable[Pass], program: Program, notes: Notes) -> Built:
+    for each in passes:
+        if each.wanted(notes.strategy, program):
             made = each.run(program, notes)
             if made is not program:
                 verify(made, after=each.name)

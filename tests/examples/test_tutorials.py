@@ -19,10 +19,11 @@ def bireme(folder: Path, *words: str, **environ: str) -> str:
     """What a command of bireme prints; it must succeed."""
     ran = subprocess.run(
         [sys.executable, "-m", "bireme", *words],
-        cwd=folder, capture_output=True, text=True, timeout=280, env={**os.environ, **environ},
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280,
+        env={**os.environ, **environ},
     )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout + ran.stderr
+    assert ran.returncode == 0, ran.stdout
+    return ran.stdout
 
 
 def costs(out: str) -> list[float]:
@@ -100,3 +101,61 @@ def test_the_fused_program_trains(tmp_path: Path) -> None:
     out = bireme(tmp_path, *LAUNCH, "--gpus=0,1", script)
     assert "the number of all_reduce ops is 1." in out
     assert re.search(r"\[Epoch 0, batch 5\] loss: [\d.]+, acc1: [\d.]+, acc5: [\d.]+", out)
+
+
+SMALL = ("--size", "32", "--batch", "8", "--batches", "6")
+PRINTED = r"\[Epoch 0, batch [05]\] loss: \d+\.\d{5}, acc1: \d\.\d{5}, acc5: \d\.\d{5}"
+
+
+def in_order(out: str, *lines: str) -> bool:
+    """Whether the lines follow one another in the output, with others between."""
+    return re.search(".*?".join(map(re.escape, lines)), out, re.DOTALL) is not None
+
+
+def test_resnet50_prints_the_lines_of_the_tutorial_on_fusion(tmp_path: Path) -> None:
+    script = str(TUTORIALS.parent / "resnet" / "train_fleet_static_op_fusion.py")
+    out = bireme(tmp_path, *LAUNCH, "--gpus=0,1", script, *SMALL)
+    assert in_order(
+        out,
+        "-----------  Configuration Arguments -----------",
+        "Default use collective mode",
+        "Distributed Envs",
+        "Currently, fuse_broadcast_ops only works under Reduce mode.",
+        "---  detected 16 subgraphs",
+        "---  detected 16 subgraphs",
+        "Find momentum operators : 161, and 161 for dense gradients. To make the speed faster, "
+        "those optimization are fused during training.",
+        "Find all_reduce operators: 161. To make the speed faster, some all_reduce ops are fused "
+        "during training, after fusion, the number of all_reduce ops is 6.",
+        "[Epoch 0, batch 0] loss: ",
+        "[Epoch 0, batch 5] loss: ",
+    )
+    assert len(re.findall(PRINTED, out)) == 2
+
+
+def test_resnet50_prints_the_lines_of_the_tutorial_on_topology(tmp_path: Path) -> None:
+    script = str(TUTORIALS.parent / "resnet" / "train_fleet_static_communication_topology.py")
+    out = bireme(tmp_path, *LAUNCH, "--gpus=0,1", script, *SMALL)
+    assert in_order(
+        out,
+        "Distributed Envs",
+        "use_hierarchical_allreduce = False, since all workers are on one host",
+        "after fusion, the number of all_reduce ops is 5.",
+        "[Epoch 0, batch 0] loss: ",
+        "[Epoch 0, batch 5] loss: ",
+    )
+    assert len(re.findall(PRINTED, out)) == 2
+
+
+def test_images_are_read_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for label, name in enumerate(("cat", "dog")):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            image.new("RGB", (9, 7), (label * 255, 0, 0)).save(tmp_path / name / f"{i}.png")
+    monkeypatch.syspath_prepend(str(TUTORIALS.parent / "resnet"))
+    images = __import__("images").Images(str(tmp_path), 4)
+    assert (images.classes, images.count) == (2, 6)
+    for pixels, labels in images.batches(0, 1, 2, 3):
+        assert pixels.shape == (3, 3, 4, 4)
+        assert (pixels[:, 0, 0, 0] == labels[:, 0]).all()

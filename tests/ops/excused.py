@@ -57,6 +57,11 @@ _SECOND = """
     tanh_grad_grad transpose2_grad_grad
 """
 
+_FUSED = (
+    "fused_batch_norm_act fused_batch_norm_act_grad fused_bn_add_activation "
+    "fused_bn_add_activation_grad"
+)
+
 CHECKED_ELSEWHERE: dict[str, str] = {
     "py_func": "layers/test_host.py",
     "cvm_grad": "ops/test_refusals.py",
@@ -71,6 +76,7 @@ CHECKED_ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(_DETECTION.split(), "detection/uses.py"),
     **dict.fromkeys(_TRAINING.split(), "detection/uses_training.py"),
     **dict.fromkeys(_STRUCTURES.split(), "contrib/uses_structures.py"),
+    **dict.fromkeys(_FUSED.split(), "ops/test_fused_norm.py"),
     "tree_conv_grad": "contrib/test_contrib.py",
     **dict.fromkeys(_QUANTIZATION.split(), "contrib/uses_quantization.py"),
     **dict.fromkeys(_RECURRENCES.split(), "control_flow/test_recurrences.py"),
