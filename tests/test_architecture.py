@@ -109,7 +109,7 @@ HIDDEN = {
     ("fleet/scripts/plot.py", "'matplotlib.pyplot'"): "matplotlib is optional",
     ("bireme/arrays/blas.py", "threadpoolctl.ThreadpoolController"): "it looks at every library",
     ("fleet/cli.py", "bireme.drawing.program_graph"): _CLI,
-    ("fleet/cli.py", "bireme.export.save_onnx"): _CLI,
+    ("fleet/cli.py", "bireme.export"): _CLI,
     ("fleet/scripts/compat.py", "home"): _PADDLE,
     ("fleet/scripts/compat.py", "module"): _PADDLE,
     ("fleet/scripts/compat.py", "name"): _PADDLE,

@@ -36,3 +36,24 @@ def test_the_script_of_the_readme_runs_in_every_role(tmp_path: Path, how: list[s
     command = [sys.executable, "-m", "bireme", *how, "train.py"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("page", ["formats.md"])
+def test_the_blocks_of_a_page_run_in_their_order(page: str, tmp_path: Path) -> None:
+    """Blocks of Python share their names; commands run between them."""
+    for library in ("pyarrow", "upath", "onnx", "onnxruntime", "safetensors"):
+        pytest.importorskip(library, reason=f"{library} is not installed")
+    script = ["import subprocess, sys"]
+    for kind, block in re.findall(
+        r"```(python|sh)\n(.*?)```", (DOCS / page).read_text(), re.DOTALL
+    ):
+        lines = [line.split() for line in block.splitlines() if kind == "sh"]
+        assert all(words[0] == "bireme" for words in lines)
+        script += [block] if kind == "python" else [
+            f"subprocess.run([sys.executable, '-m', *{words}], check=True)" for words in lines
+        ]  # fmt: skip
+    assert len(script) > 5
+    (tmp_path / "page.py").write_text("\n".join(script))
+    command = [sys.executable, "page.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -24,7 +24,7 @@ from bireme.export.table import CONVERSIONS  # noqa: E402
 layers = fluid.layers
 MODELS = [*vision.MODELS, *ctr.MODELS, *transformer.MODELS, *text.MODELS, *translation.MODELS]
 SYNONYMS = set(  # written by the same functions as forms that are compared
-    "arg_min reshape transpose squeeze unsqueeze flatten share_data minus sync_batch_norm "
+    "depthwise_conv2d reshape transpose squeeze unsqueeze flatten share_data minus sync_batch_norm "
     "depthwise_conv2d_transpose".split()
 )
 NOT_WHOLE = {"semantic_roles": "linear_chain_crf", "translation": "while"}
@@ -257,7 +257,7 @@ def test_an_operator_computes_the_same(name: str) -> None:
 
 
 def test_every_conversion_is_compared() -> None:
-    """With operators of models above, and of `ONE`; forms without a layer have their own test."""
+    """By a model or by `ONE`, if not as a synonym."""
     types = {op.type for m in MODELS for op in built(m)[0].global_block().ops}
     for build in ONE.values():
         main = fluid.Program()
