@@ -57,9 +57,10 @@ MODULES_ELSEWHERE = {
 }
 
 _MODULES = (
-    "average backward clip collective contrib core dataset debugger distributed errors evaluator "
-    "flags fleet framework initializer install_check io ir layers metrics nets ops optimizer "
-    "param_attr passes profiler pserver reader regularizer runtime trainer transpiler"
+    "average backward clip collective contrib core dataset debugger distributed errors "
+    "evaluator export flags fleet framework initializer install_check io ir layers metrics nets "
+    "ops optimizer param_attr passes profiler pserver reader regularizer runtime trainer "
+    "transpiler"
 ).split()
 
 __all__ = ["__version__", *_NAMES, *_MODULES, *MODULES_ELSEWHERE]

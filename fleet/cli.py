@@ -47,6 +47,7 @@ def main() -> None:
     bireme verify train.py                              a cluster compared with one process
     bireme verify model/                                whether a saved program is valid
     bireme chaos train.py                               a job under faults
+    bireme export model/ --onnx model.onnx              a saved model for other programs
     bireme top                                          watch the processes of a job
     bireme demo                                         a tour in a minute
     bireme flags                                        every flag and its value
@@ -429,3 +430,30 @@ def _folder(keep: Path | None, prefix: str) -> Iterator[Path]:
             return
         with tempfile.TemporaryDirectory(prefix=prefix) as folder:
             yield Path(folder)
+
+
+@main.command(short_help="A saved model in a format of other programs.")
+@click.option("--onnx", required=True, metavar="FILE", help="Write an ONNX model.")
+@click.option("--model-filename", help="The file of the program.  [default: __model__]")
+@click.option("--params-filename", help="The file of all parameters, if it is one.")
+@click.argument("folder")
+def export(folder: str, onnx: str, model_filename: str | None, params_filename: str | None) -> None:
+    """Convert the model that save_inference_model wrote to FOLDER.
+
+    Inputs and outputs have the names of the model's feeds and targets. A feed x of sequences has a
+    second input, x.offsets: where each sequence begins, and where the last one ends. Operators that
+    ONNX cannot express are named with their place, and the exit code is 2. FOLDER and FILE may be
+    URLs that fsspec knows. Needs onnx: pip install 'bireme[onnx]'.
+
+    \b
+    bireme export model/ --onnx model.onnx
+    bireme export s3://bucket/model --onnx model.onnx
+    """
+    from bireme.export import save_onnx
+
+    model = save_onnx(folder, onnx, model_filename, params_filename)
+    for title, values in (("input", model.graph.input), ("output", model.graph.output)):
+        for value in values:
+            sizes = [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
+            click.echo(f"{title:<6}  {value.name}  [{', '.join(map(str, sizes))}]")
+    click.echo(f"{onnx}: {len(model.graph.node)} nodes, {model.ByteSize():,} bytes")

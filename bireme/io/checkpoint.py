@@ -202,9 +202,12 @@ def _is_whole(folder: Path, parts: Sequence[Part]) -> bool:
 
 def _folders(root: Path) -> list[Path]:
     """Checkpoint folders, newest first; other entries are ignored."""
-    with reported():
-        if not fresh(root).is_dir():
-            return []
+    try:
+        with reported():
+            if not fresh(root).is_dir():
+                return []
+    except OSError as error:
+        raise _unlisted(root, error) from None
     return sorted((f for f in _inside(root) if _NAME.fullmatch(f.name)), reverse=True)
 
 
@@ -218,11 +221,15 @@ def _inside(folder: Path) -> list[Path]:
         with reported():
             return sorted(f for f in folder.iterdir() if f.is_dir())
     except OSError as error:
-        raise FormatError(
-            f"cannot list checkpoints: {problem(error)}",
-            where=str(folder),
-            hint="may this process read the directory?",
-        ) from None
+        raise _unlisted(folder, error) from None
+
+
+def _unlisted(folder: Path, error: OSError) -> FormatError:
+    return FormatError(
+        f"cannot list checkpoints: {problem(error)}",
+        where=str(folder),
+        hint="may this process read the directory?",
+    )
 
 
 def prune(root: str | Path, keep: int, disk: Disk | None = None) -> None:

@@ -1,7 +1,8 @@
 """Runs the blocks of a page of documentation.
 
     ```python      a file, if its first line is `# name.py`; else a part of the page's own program
-    ```sh          commands, run in the page's folder
+    ```sh          commands, run in the page's folder; if they follow a part of the page's program
+                   and no output is shown, the program runs them where they stand
     ```text        what the commands before it print; dots stand for anything
 
 `<!-- python ... -->` is a part of the page's program that readers do not see. `<!-- not run -->`
@@ -44,12 +45,17 @@ def run_page(page: Path, folder: Path) -> None:
     """Run a page's blocks in `folder`; AssertionError if one fails or prints something else."""
     output, program = "", []
     (folder / "examples").symlink_to(ROOT / "examples")
-    for kind, text in blocks(page.read_text()):
+    every = blocks(page.read_text())
+    for (kind, text), after in zip(every, [*every[1:], None], strict=True):
         name = FILE.match(text)
         if kind == "python" and name:
             (folder / name[1]).write_text(text)
         elif kind == "python":
             program.append(text)
+        elif kind == "sh" and program and (after is None or after.kind != "text"):
+            program.append(
+                f"import subprocess; subprocess.run(['bash', '-ec', {text!r}], check=True)"
+            )
         elif kind == "sh":
             output = shell(text, folder)
         elif kind == "text" and output:
