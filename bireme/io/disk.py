@@ -1,13 +1,17 @@
 """All file system changes of checkpoints, in one place so that tests can make each of them fail."""
 
 import os
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from bireme.arrays.namespaces import Array
 from bireme.paths import is_local, remove_tree, rename, reported
 
 __all__ = ["Disk"]
+
+_AT_ONCE = 64  # buffers handed to one system call
 
 
 class Disk:
@@ -26,6 +30,21 @@ class Disk:
                 file.flush()
                 os.fsync(file.fileno())
 
+    def open_end(self, path: Path) -> BinaryIO:
+        """A file to append to."""
+        return open(path, "ab", buffering=0)
+
+    def append(self, file: BinaryIO, pieces: "Iterable[bytes | memoryview]") -> None:
+        """Add these buffers to a file."""
+        left = deque(memoryview(piece).cast("B") for piece in pieces if len(piece))
+        while left:
+            size = os.writev(file.fileno(), [*left][:_AT_ONCE])
+            while left and size >= len(left[0]):
+                size -= len(left.popleft())
+            if size:
+                left[0] = left[0][size:]
+        os.fdatasync(file.fileno())
+
     def rename(self, old: Path, new: Path) -> None:
         """Rename a file or directory; on an object store, a copy of each object, then a removal."""
         with reported():
@@ -40,6 +59,9 @@ class Disk:
             os.fsync(number)
         finally:
             os.close(number)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
 
     def remove(self, folder: Path) -> None:
         remove_tree(folder)

@@ -23,7 +23,7 @@ from bireme.paths import is_local, problem, reported
 from .disk import Disk
 from .manifest import FORMAT, Entry, Held, OtherFormat, Untrue, clash, parsed
 
-__all__ = ["Part", "Piece", "is_there", "unlist", "write_part"]
+__all__ = ["DATA", "Part", "Piece", "is_there", "unlist", "write_part"]
 
 DATA, MANIFEST = "data", "manifest.json"
 _READ = 1 << 22  # bytes read and verified at a time
