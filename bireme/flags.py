@@ -76,6 +76,13 @@ TABLE: tuple[Flag, ...] = (
     ),
     Flag("checkpoint_every_steps", 0, "save whenever this many steps are done; 0: never"),
     Flag("checkpoint_keep", 3, "how many checkpoints stay"),
+    Flag(
+        "durability",
+        "checkpoint",
+        "what the restart of a server loses: checkpoint, the steps since the last one; step, "
+        "nothing: servers of a sync job record every round below FLAGS_checkpoint_dir",
+    ),
+    Flag("rejoin_seconds", 60.0, "how long trainers wait for a server that was started again"),
     Flag("admin_port", -1, "health, metrics, status and stacks by HTTP: -1 none, 0 any free port"),
     Flag(
         "admin_host",

@@ -29,10 +29,15 @@ class AllGather:
             return [], None
         events = [event for _, (event, _) in sorted(self._come.items())]
         tickets = tuple(event.ticket for event in events)
-        answer = Shared(tickets, sum(event.size for event in events))
+        calls = tuple(event.call for event in events)
+        answer = Shared(tickets, sum(event.size for event in events), calls)
         self._come.clear()
         self._answers = {event.call.trainer: answer for event in events}
         return events, answer
+
+    def resume(self, calls: tuple[Call, ...]) -> None:
+        """The last gathering, of before, was of these calls."""
+        self._answers = {call.trainer: Shared((), 0, calls) for call in calls}
 
     def answered(self, call: Call) -> Shared | None:
         """What a call was answered that is repeated."""

@@ -16,7 +16,7 @@ from bireme.arrays.namespaces import Array, to_host
 from bireme.errors import FormatError, InvalidArgument
 from bireme.io.checkpoint import Checkpoint, newest_checkpoint
 from bireme.io.disk import Disk
-from bireme.io.parts import Piece, write_part
+from bireme.io.parts import Part, Piece, write_part
 from bireme.io.slices import Place, places_of
 from bireme.io.variables import is_persistable
 from bireme.ir import Program
@@ -84,6 +84,14 @@ class Keeper:
             return None
         self.restore(found)
         return found.folder
+
+    def restore_part(self, folder: Path) -> None:
+        """Take over what this server alone has written to `folder`.
+
+        Raises:
+            FormatError: it is damaged, or another model's.
+        """
+        self.restore(Checkpoint(folder, [Part(folder)]))
 
     def restore(self, found: Checkpoint) -> None:
         """Take over what a checkpoint holds of this server's variables, however many servers saved

@@ -21,6 +21,7 @@ from . import events as e
 from . import refusals
 from .allgather import AllGather
 from .counted_calls import Counted, CountedCalls, Gated, State
+from .job_record import Known
 from .leases import Leases
 from .membership import Limits, Member, Trainers
 from .metrics import Metrics
@@ -35,7 +36,10 @@ __all__ = ["Core"]
 class Core:
     """One server. Calls are admitted in the order of their sequence numbers, each once."""
 
-    def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
+    def __init__(
+        self, settings: Settings, limits: Limits | None = None, known: Known | None = None
+    ) -> None:
+        """`known`: what the predecessor of this server has recorded."""
         self._settings = settings
         self._limits = limits or Limits()
         self._mode = mode_of(settings)
@@ -53,6 +57,23 @@ class Core:
         self._out: list[e.Instruction] = []
         self.metrics = Metrics(self._mode.rounds)
         self.leases = Leases()
+        self._successor = known is not None  # nobody has come back yet
+        self._ungreeted: set[tuple[int, int]] = set()  # known lives that have not come back
+        self._linger = 0.0  # seconds to stay for repeats, where all have finished before
+        if known is not None:
+            self._resume(known)
+
+    def _resume(self, known: Known) -> None:
+        self._linger = self._limits.farewell
+        for trainer in known.trainers.values():
+            self._trainers.hello(trainer.number, trainer.incarnation, trainer.beats)
+            life = trainer.number, trainer.incarnation
+            self._calls.skip(life, trainer.next)
+            self._ungreeted.add(life)
+            if trainer.left:
+                self._trainers.leave(trainer.number)
+        self._policy.resume(known.version, known.trainers)
+        self._gathering.resume(known.gathered[0])
 
     # -- what others may look at -----------------------------------------------------------
     @property
@@ -103,13 +124,32 @@ class Core:
 
     # -- attendance ------------------------------------------------------------------------
     def _hello(self, event: e.Hello) -> None:
+        if self._successor and not self._comes_back(event):
+            self._ended = True
+            self._out.append(e.StartOver())
+            return
         refusal = self._trainers.hello(event.trainer, event.incarnation, event.beats)
+        if refusal is None and event.seen > self.version and self._linger:
+            endpoint = self._settings.endpoint
+            refusal = refusals.forgotten(endpoint, self.version, event.trainer, event.seen)
+        if refusal is None:
+            life = event.trainer, event.incarnation
+            self._calls.skip(life, event.first)
+            self._ungreeted.discard(life)
         self._reply(
             event.ticket, refusal or e.Welcome(self._settings.mode, self._settings.trainers)
         )
 
+    def _comes_back(self, event: e.Hello) -> bool:
+        """Whether the trainer is the one of the record; another life of it begins the job anew."""
+        member = self._trainers.get(event.trainer)
+        self._successor = member is None
+        return member is None or member.life == event.incarnation
+
     def _heartbeat(self, event: e.Heartbeat) -> None:
         refusal = self._trainers.sign(event.trainer, event.incarnation, event.step)
+        if refusal is None:
+            self._successor = False
         self._reply(event.ticket, refusal or e.Accepted())
 
     def _complete(self, event: e.Complete) -> None:
@@ -165,6 +205,8 @@ class Core:
         """Admit a call in its turn; take its repeat for the same call."""
         call = event.call
         refusal = self._trainers.sign(call.trainer, call.incarnation, getattr(event, "step", None))
+        if refusal is None and call[:2] in self._ungreeted:
+            refusal = refusals.not_greeted(self._settings.endpoint, call.trainer)
         if refusal is None and (missing := self._calls.missing(call)):
             refusal = refusals.too_early(call, missing)
         if refusal is not None:
@@ -232,7 +274,7 @@ class Core:
                 event.call, refusals.takes_no_barrier(self._settings.endpoint, self._mode.name)
             )
             return
-        self._policy.barrier(event.call.trainer)
+        self._policy.barrier(event.call)
         self._answer(event.call, e.Accepted())
 
     def _read(self, event: Gated) -> None:
@@ -241,7 +283,8 @@ class Core:
             self._calls.park(event.call, self._trainers.now)
             return
         if isinstance(event, e.Checkpoint):
-            self._out.append(e.Save(event.ticket))
+            trainers = tuple(self._trainers.expected()) if self._mode.rounds else ()
+            self._out.append(e.Save(event.ticket, trainers))
             self._answer(event.call, e.Accepted())
             return
         names = event.names if isinstance(event, e.Pull) else event.tables
@@ -308,7 +351,7 @@ class Core:
         if self._ended:
             return
         if self._failure is None:
-            self._ended = self._trainers.finished
+            self._ended = self._trainers.finished and self._trainers.waited >= self._linger
             self._out += [e.Finish()] if self._ended else []
             return
         everybody = all(self._is_lost(m.number) for m in self._trainers.uninformed)

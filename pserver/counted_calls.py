@@ -149,6 +149,11 @@ class CountedCalls:
         state = self._step(event.call, Step.ARRIVE)
         self._progress[event.call] = _Progress(event, [event.ticket], state)
 
+    def skip(self, life: Life, following: int) -> None:
+        """Calls before `following` are over: their trainer will not repeat them."""
+        sequence = self._sequence(life)
+        sequence.next = max(sequence.next, following)
+
     def turn(self, life: Life) -> Counted | None:
         """Admit the next call of a trainer, if it has arrived."""
         sequence = self._sequence(life)

@@ -38,6 +38,7 @@ __all__ = [
     "Share",
     "Shared",
     "Snapshot",
+    "StartOver",
     "Tick",
     "Welcome",
 ]
@@ -57,10 +58,14 @@ class Call(NamedTuple):
 # -- events ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Hello:
+    """A trainer greets. Its next call is `first`; `seen` is the last version that it was sent."""
+
     ticket: int
     trainer: int
     incarnation: int
     beats: bool = True
+    first: int = 1
+    seen: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +248,13 @@ class Send(Work):
 
 @dataclass(frozen=True, slots=True)
 class Shared(Work):
-    """Send what lies under these tickets: one of each trainer, in their order."""
+    """Send what lies under these tickets: one of each trainer, in their order; `calls` brought
+    it.
+    """
 
     tickets: tuple[int, ...]
     size: int = 0
+    calls: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +282,7 @@ class Reply:
 class Apply(Work):
     """Bind the payloads of `pushes` in this order, take `absent` as zero, run `blocks`; then say
     Applied. Blocks that run for the `first` time are compiled, which the event loop does not do.
+    `barriers` have ended the round.
     """
 
     number: int
@@ -283,6 +292,7 @@ class Apply(Work):
     trainer: int = -1
     size: int = 0
     first: bool = False
+    barriers: tuple[Call, ...] = ()
 
     @property
     def inline(self) -> bool:
@@ -300,9 +310,12 @@ class Snapshot(Work):
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Save everything as it is now, where the shell was told under `ticket`."""
+    """Save everything as it is now, where the shell was told under `ticket`. In rounds,
+    `trainers` take part.
+    """
 
     ticket: int
+    trainers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +331,11 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class StartOver:
+    """The job has begun anew: forget the record, and serve it from the start."""
+
+
+@dataclass(frozen=True, slots=True)
 class HangUp:
     """The job has failed: end idle connections, so that their trainers ask at once."""
 
@@ -329,4 +347,6 @@ class Fail:
     failure: Failure
 
 
-Instruction: TypeAlias = Reply | Apply | Snapshot | Save | Discard | Finish | HangUp | Fail
+Instruction: TypeAlias = (
+    Reply | Apply | Snapshot | Save | Discard | Finish | StartOver | HangUp | Fail
+)

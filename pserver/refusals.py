@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from bireme.net.messages import NOT_GREETED
+
 from .events import Abort, Call, Failure
 
 __all__ = [
@@ -10,8 +12,10 @@ __all__ = [
     "broken",
     "cut_off",
     "finished",
+    "forgotten",
     "gave_up",
     "needs_barrier",
+    "not_greeted",
     "not_owned",
     "out_of_range",
     "reported",
@@ -65,6 +69,23 @@ def finished(trainer: int) -> Failure:
 
 def stranger(trainer: int) -> Failure:
     return Failure("ProtocolError", f"trainer {trainer} has not introduced itself to this server")
+
+
+def not_greeted(endpoint: str, trainer: int) -> Failure:
+    return Failure(
+        NOT_GREETED, f"server {endpoint} was restarted, and trainer {trainer} has not greeted it"
+    )
+
+
+def forgotten(endpoint: str, version: int, trainer: int, seen: int) -> Failure:
+    return Failure(
+        "PeerLost",
+        f"server {endpoint} was restarted and its record ends with round {version}, but trainer "
+        f"{trainer} has seen round {seen}",
+        peer=f"server {endpoint}",
+        step=seen,
+        hint="its disk has lost what it had confirmed: restart the whole job",
+    )
 
 
 # -- who is missing ----------------------------------------------------------------------------

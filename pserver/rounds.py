@@ -5,13 +5,13 @@ is due now.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from bireme.ir.names import is_counter
 
-from .events import Apply
+from .events import Apply, Call
 from .footprint import touched
 from .server_spec import Settings
 
@@ -34,7 +34,7 @@ class UpdatePolicy(Protocol):
     def push(self, trainer: int, pushed: Pushed) -> int | None:
         """Take a push; the number of the update that answers it, None if it is answered at once."""
 
-    def barrier(self, trainer: int) -> None:
+    def barrier(self, call: Call) -> None:
         """The trainer's round is complete."""
 
     def half_pushed(self, trainer: int) -> bool:
@@ -55,6 +55,9 @@ class UpdatePolicy(Protocol):
     def applied(self, number: int) -> None:
         """That update has run."""
 
+    def resume(self, version: int, trainers: Iterable[int]) -> None:
+        """So many updates have run before."""
+
 
 class Rounds:
     """A round runs when every trainer that still takes part has passed its barrier."""
@@ -65,7 +68,7 @@ class Rounds:
         self._expected = expected
         self._own = settings.owned()
         self._open: dict[int, list[Pushed]] = {}
-        self._closed: dict[int, deque[list[Pushed]]] = {}
+        self._closed: dict[int, deque[tuple[list[Pushed], Call]]] = {}
         self._barriers: dict[int, int] = {}
         self._needs = lru_cache(maxsize=64)(self._read)  # rounds repeat what they push
         self._number = 0
@@ -75,8 +78,9 @@ class Rounds:
         self._open.setdefault(trainer, []).append(pushed)
         return None
 
-    def barrier(self, trainer: int) -> None:
-        self._closed.setdefault(trainer, deque()).append(self._open.pop(trainer, []))
+    def barrier(self, call: Call) -> None:
+        trainer = call.trainer
+        self._closed.setdefault(trainer, deque()).append((self._open.pop(trainer, []), call))
         self._barriers[trainer] = self._barriers.get(trainer, 0) + 1
 
     def half_pushed(self, trainer: int) -> bool:
@@ -96,15 +100,20 @@ class Rounds:
             return None
         self._running = True
         self._number += 1
-        pushed = [
-            p for t in sorted(self._closed) if self._closed[t] for p in self._closed[t].popleft()
-        ]
-        return self._update(pushed)
+        ended = [self._closed[t].popleft() for t in sorted(self._closed) if self._closed[t]]
+        pushed = [p for pushes, _ in ended for p in pushes]
+        return self._update(pushed, tuple(call for _, call in ended))
 
-    def _update(self, pushed: list[Pushed]) -> Apply:
+    def _update(self, pushed: list[Pushed], barriers: tuple[Call, ...]) -> Apply:
         blocks, absent = self._needs(tuple(p.names for p in pushed))
         size = touched(self._settings.touched, blocks, sum(p.size for p in pushed))
-        return Apply(self._number, blocks, tuple(p.ticket for p in pushed), absent, size=size)
+        tickets = tuple(p.ticket for p in pushed)
+        return Apply(self._number, blocks, tickets, absent, size=size, barriers=barriers)
+
+    def resume(self, version: int, trainers: Iterable[int]) -> None:
+        """So many rounds have run before, and these trainers have passed the barriers of all."""
+        self.version = self._number = version
+        self._barriers = dict.fromkeys(trainers, version)
 
     def _read(self, pushes: tuple[tuple[str, ...], ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """The blocks that a round of these gradients runs, and the gradients that they lack."""
@@ -155,7 +164,7 @@ class Arrival:
         counts = is_counter(name)
         return self._settings.lr_block if counts else self._settings.gradients[name]
 
-    def barrier(self, trainer: int) -> None:
+    def barrier(self, call: Call) -> None:
         raise AssertionError("the core refuses barriers outside sync")
 
     def half_pushed(self, trainer: int) -> bool:
@@ -175,3 +184,6 @@ class Arrival:
 
     def applied(self, number: int) -> None:
         self.version += 1
+
+    def resume(self, version: int, trainers: Iterable[int]) -> None:
+        raise AssertionError("only rounds are recorded")

@@ -5,7 +5,10 @@ import time
 from asyncio import Future
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from bireme import flags
 from bireme.io.parts import Piece
@@ -14,6 +17,7 @@ from bireme.net import messages as m
 from bireme.paths import inside, path_of
 
 from .checkpoints import Keeper
+from .recorder import Recorder
 
 __all__ = ["Saver", "folder_fault"]
 
@@ -34,8 +38,10 @@ def folder_fault(folder: str) -> str:
 class Saver:
     """Requests to save, kept under their tickets until the core says when."""
 
-    def __init__(self, what: Keeper) -> None:
+    def __init__(self, what: Keeper, recorder: Recorder | None = None) -> None:
         self._what = what
+        self._recorder = recorder
+        self._shortening = False
         self._kept: dict[int, m.Save] = {}
         self._disk: ThreadPoolExecutor | None = None
 
@@ -45,21 +51,50 @@ class Saver:
     def discard(self, ticket: int) -> None:
         self._kept.pop(ticket, None)
 
-    def save(self, ticket: int, work: Work) -> None:
-        """Copy in the worker's turn; write afterwards. Neither needs the event loop, which may
-        end before.
-        """
-        work(self._copy, self._kept.pop(ticket))
+    def save(self, ticket: int, work: Work, trainers: tuple[int, ...] = ()) -> None:
+        """Copy now, in the worker's turn; write afterwards. `trainers` take part."""
+        said = self._kept.pop(ticket)
+        if said.everybody:
+            parts = dict.fromkeys((*said.parts, *(f"trainer-{number}" for number in trainers)))
+            said = msgspec.structs.replace(said, parts=tuple(parts))
+        work(self._copy, said)
 
     def _copy(self, said: m.Save) -> None:
+        """Needs no event loop, which may end before."""
+        base = self._part_of(said)
         try:
             pieces = self._what.capture()
         except Exception as error:
             _complain(said, error)
             return
+        if self._recorder is not None and not base.exists():
+            self._recorder.copied(base)
+        self._writing().submit(self._write, said, pieces)
+
+    def _part_of(self, said: m.Save) -> Path:
+        return path_of(said.folder) / self._what.part
+
+    def shorten(self, work: Work) -> None:
+        """Save the variables if the record has grown large."""
+        recorder = self._recorder
+        if recorder is None or self._shortening or not recorder.is_large:
+            return
+        self._shortening = True
+
+        work(self._copy_base, recorder)
+
+    def _copy_base(self, recorder: Recorder) -> None:
+        pieces = self._what.capture()
+        self._writing().submit(self._write_base, recorder, recorder.copied(), pieces)
+
+    def _write_base(self, recorder: Recorder, folder: Path, pieces: list[Piece]) -> None:
+        recorder.save(folder, pieces)
+        self._shortening = False
+
+    def _writing(self) -> ThreadPoolExecutor:
         if self._disk is None:
             self._disk = ThreadPoolExecutor(1, "checkpoints")
-        self._disk.submit(self._write, said, pieces)
+        return self._disk
 
     def _write(self, said: m.Save, pieces: list[Piece]) -> None:
         began = time.perf_counter()
@@ -70,6 +105,8 @@ class Saver:
             _complain(said, error)
             return
         tally.saved(size, time.perf_counter() - began, time.time())
+        if self._recorder is not None:
+            self._recorder.saved(self._part_of(said))
 
     def close(self) -> None:
         """Let what is under way reach the disk."""

@@ -25,9 +25,11 @@ from bireme.runtime.effects import Effect, EffectContext
 from . import events as e
 from .core import Core
 from .fluid import FluidService
+from .job_record import Known
 from .membership import Limits
 from .metrics import MetricsView
 from .modes import mode_of
+from .recovery import begin, forget
 from .server import Server, refused
 from .server_spec import Settings, read_settings
 from .updates import Updates
@@ -76,17 +78,23 @@ class Serving(Effect):
         def prepare(block: int) -> Callable[[], None]:
             return self._context.executor.prepare(program, block, env.scope)
 
-        updates = Updates(program, settings, env.scope, prepare)
-        if folder := updates.keeper.resume():
-            print(f"server {settings.endpoint} goes on from {folder}", file=sys.stderr)
-        host(settings, updates, limits())
+        starts_over = True
+        while starts_over:
+            updates = Updates(program, settings, env.scope, prepare)
+            known = begin(program, settings, updates, time.time_ns())
+            starts_over = host(settings, updates, limits(), known)
+            if starts_over:
+                print(f"server {settings.endpoint}: the job has begun anew", file=sys.stderr)
+                forget(updates)
 
 
-def host(settings: Settings, updates: Updates, times: Limits) -> None:
-    """Run one server to its end in this thread; a signal ends it cleanly."""
+def host(settings: Settings, updates: Updates, times: Limits, known: Known | None = None) -> bool:
+    """Run one server to its end in this thread; a signal ends it cleanly. `known` is what an
+    earlier life has recorded. Whether another job has come than that of the record.
+    """
     keep_memory()
     signals: list[int] = []
-    core = Core(settings, times)
+    core = Core(settings, times, known)
     server = Server(core, updates, tick=min(0.25, times.silence / 20))
     view = MetricsView(
         core,
@@ -104,6 +112,10 @@ def host(settings: Settings, updates: Updates, times: Limits) -> None:
         tally.sources.remove(view)
         tally.steps = int(view.status()["step"])
         server.close()
+    if server.starts_over:
+        return True
+    if updates.recorder is not None:
+        updates.recorder.remove()
     if server.error is not None or failure is not None:
         tally.note(server.error or (failure and failure.text))
     if signals:
@@ -112,11 +124,15 @@ def host(settings: Settings, updates: Updates, times: Limits) -> None:
         raise server.error
     if failure is not None:
         raise raised(refused(failure))
+    return False
 
 
 def _gauges(server: Server, updates: Updates) -> Iterator[Sample]:
     """What grows and shrinks beside the core."""
     yield Sample("bireme_queue_depth", server.queued, {"queue": "updates"})
+    if updates.recorder is not None:
+        yield Sample("bireme_record_seconds", updates.recorder.seconds)
+        yield Sample("bireme_record_bytes", updates.recorder.size)
     for table in updates.tables:
         yield Sample("bireme_table_rows", len(table), {"table": table.name})
         yield Sample("bireme_table_bytes", table.nbytes, {"table": table.name})

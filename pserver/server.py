@@ -48,7 +48,8 @@ def control(ticket: int, said: m.Message) -> e.Event:
     """A small request as an event."""
     match said:
         case m.Hello():
-            return e.Hello(ticket, said.trainer, said.incarnation, said.beats)
+            calls = said.first, said.seen
+            return e.Hello(ticket, said.trainer, said.incarnation, said.beats, *calls)
         case m.Heartbeat():
             return e.Heartbeat(ticket, said.trainer, said.incarnation, said.step)
         case m.Complete():
@@ -94,9 +95,12 @@ class Server:
         self._readers: dict[int, Reader] = {}
         self._replies = SharedReplies(updates, self._work, core.leases, self._tell)
         self._mappings = Mappings()
-        self._saver = Saver(updates.keeper)
+        self._recorder = updates.recorder
+        self._saver = Saver(updates.keeper, updates.recorder)
         self._sharing: set[tuple[int, int]] = set()  # lives that map our memory, and we theirs
-        self.incarnation = time.time_ns()
+        lives = self._recorder.known.lives if self._recorder else (time.time_ns(),)
+        self.incarnation, self._earlier = lives[-1], lives[:-1]
+        self.starts_over = False  # another life of the job has come than the record's
         self._connections = Connections(self._reset)
         self.carriers: tuple[m.Offer, ...] = ()  # what a welcome offers
         self._end: asyncio.Future[e.Failure | None] | None = None
@@ -131,6 +135,8 @@ class Server:
         """Let the worker finish and free it."""
         self._worker.shutdown(wait=True)
         self._saver.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
     # -- what trainers say -----------------------------------------------------------------
     async def call(self, request: bytes) -> bytes:
@@ -139,7 +145,10 @@ class Server:
             said = decode([request]).message
             if isinstance(said, m.Hello):
                 return await self._welcome(said)
-            return b"".join(await self._frame(await self.ask(lambda t: control(t, said))))
+            answer = await self.ask(lambda ticket: control(ticket, said))
+            if isinstance(said, m.Complete) and isinstance(answer, e.Accepted) and self._recorder:
+                await asyncio.wrap_future(self._recorder.left(said.trainer))
+            return b"".join(await self._frame(answer))
         except errors.BiremeError as error:
             return encode(refusal(error))
 
@@ -147,6 +156,9 @@ class Server:
         answer = await self.ask(lambda ticket: control(ticket, said))
         if isinstance(answer, e.Failure):
             return encode(refused(answer))
+        if self._recorder is not None:
+            who = said.trainer, said.incarnation, said.beats
+            await asyncio.wrap_future(self._recorder.joined(*who))
         if said.segment and self._can_map(said.segment):
             self._sharing.add((said.trainer, said.incarnation))
         welcome = m.Welcome(
@@ -156,6 +168,8 @@ class Server:
             shared=(said.trainer, said.incarnation) in self._sharing,
             carriers=self.carriers,
             key=self._connections.key_for((said.trainer, said.incarnation)),
+            earlier=self._earlier,
+            durable=self._recorder is not None,
         )
         return encode(welcome)
 
@@ -265,23 +279,29 @@ class Server:
                 case e.Reply():
                     self._answer(instruction)
                 case e.Apply():
-                    slots = self._replies.outdated(instruction.blocks)
-                    done = self._work(instruction.inline, self._updates.apply, instruction, slots)
-                    done.add_done_callback(partial(self._applied, instruction.number))
+                    self._apply(instruction)
                 case e.Snapshot():
                     given = instruction.trainer, instruction.names
                     self._work(instruction.inline, self._updates.snapshot, *given)
                 case e.Save():
-                    self._saver.save(instruction.ticket, partial(self._work, False))
+                    work = partial(self._work, False)
+                    self._saver.save(instruction.ticket, work, instruction.trainers)
                 case e.Discard():
                     self._updates.discard(instruction.ticket)
                     self._saver.discard(instruction.ticket)
                 case e.HangUp():
                     asyncio.get_running_loop().call_soon(self._connections.hang_up)
-                case e.Finish():
+                case e.Finish() | e.StartOver():
+                    self.starts_over = isinstance(instruction, e.StartOver)
                     self._leave(None)
                 case e.Fail():
                     self._leave(instruction.failure)
+
+    def _apply(self, update: e.Apply) -> None:
+        slots = self._replies.outdated(update.blocks)
+        inline = update.inline and self._recorder is None  # a disk takes long
+        done = self._work(inline, self._updates.apply, update, slots)
+        done.add_done_callback(partial(self._applied, update.number))
 
     def _answer(self, reply: e.Reply) -> None:
         waiting = self._waiting.pop(reply.ticket, None)
@@ -300,7 +320,8 @@ class Server:
         self.handle(e.Leased(region, call))
 
     def _together(self, shared: e.Shared) -> "asyncio.Future[Any]":
-        return self._work(shared.inline, self._updates.together, shared)
+        inline = shared.inline and self._recorder is None
+        return self._work(inline, self._updates.together, shared)
 
     def read(self, inline: bool, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
         """Something to be read in the worker's turn; see `e.Work.inline`."""
@@ -325,6 +346,8 @@ class Server:
         error = done.exception()
         if error is None:
             self.handle(e.Applied(number))
+            if self._recorder is not None:
+                self._saver.shorten(partial(self._work, False))
         else:
             self.error = error
             self.handle(e.Broken(number, f"{type(error).__name__}: {error}"))

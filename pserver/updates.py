@@ -30,6 +30,7 @@ from .checkpoints import Keeper
 from .events import Apply, Send, Shared
 from .fusion import Fusion
 from .payload_checks import PayloadChecks
+from .recorder import Recorder
 from .server_spec import Settings
 from .tables import Tables
 
@@ -62,6 +63,7 @@ class Updates:
         self.keeper = Keeper(program, scope, self.tables)
         variables = program.global_block().vars
         self._backups = [n for n in variables if is_backup(n)]
+        self.recorder: Recorder | None = None  # where updates are recorded before they are answered
 
     # -- payloads, from the event loop -----------------------------------------------------
     def keep(self, ticket: int, values: Mapping[str, Value], layout: Layout | None = None) -> None:
@@ -73,8 +75,25 @@ class Updates:
     # -- updates, from the worker ----------------------------------------------------------
     def apply(self, update: Apply, slots: Mapping[str, Array] | None = None) -> None:
         """Run one update's blocks over the pushes that it names; new values of parameters may be
-        written to `slots`.
+        written to `slots`. What is recorded is durable on return.
         """
+        recorder = self.recorder
+        recorded = None if recorder is None else recorder.round(update, self._pushed(update))
+        self._apply(update, slots or {})
+        if recorded is not None:
+            recorded.result()
+
+    def _pushed(self, update: Apply) -> dict[str, Value]:
+        """The gradients of an update by the program's names."""
+        found: dict[str, Value] = {}
+        for ticket in update.pushes:
+            for name, value in self._kept[ticket][0].items():
+                bound = self._settings.bound(name)
+                adds = is_counter(bound) and bound in found
+                found[bound] = found[bound] + value if adds else value
+        return found
+
+    def _apply(self, update: Apply, slots: Mapping[str, Array]) -> None:
         for ticket in update.pushes:
             self._take(*self._kept.pop(ticket))
         for name in update.absent:
@@ -86,7 +105,7 @@ class Updates:
             self._run(update.blocks)
             return
         for fused, blocks in self._fusion.runs(update.blocks):
-            self._run(self._fusion.apply(blocks, slots or {}) if fused else blocks)
+            self._run(self._fusion.apply(blocks, slots) if fused else blocks)
 
     def _run(self, blocks: Iterable[int]) -> None:
         for block in blocks:
@@ -195,11 +214,22 @@ class Updates:
         """
         if self._together is None or self._together[0] != shared:
             brought = [self._kept.pop(ticket)[0] for ticket in shared.tickets]
+            if self.recorder is not None:
+                values = {f"{i} {n}": v for i, each in enumerate(brought) for n, v in each.items()}
+                self.recorder.gathered(shared.calls, values).result()
             self._together = shared, _stacked(brought)
         found = self._together[1]
         if isinstance(found, ProtocolError):
             raise found
         return found
+
+    def resume_together(self, shared: Shared, values: Mapping[str, Value]) -> None:
+        """This was brought before, as `recorder` has it."""
+        brought: list[dict[str, Value]] = [{} for _ in shared.calls]
+        for name, value in values.items():
+            place, _, own = name.partition(" ")
+            brought[int(place)][own] = value
+        self._together = shared, _stacked(brought)
 
     def rows(self, table: str, ids: Array) -> Array:
         """Rows of a table, in the order of `ids`."""

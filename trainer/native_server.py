@@ -25,6 +25,7 @@ from bireme.net.frames import (
     Received,
     Take,
     Value,
+    encode,
     frame,
     frame_of,
     head_of,
@@ -56,7 +57,9 @@ class NativeServer:
         self._sequence = 0
         self._buffers = buffers or GradientBuffers()
         self._held: list[Value] = []  # what the server reads where it lies
-        self._frames: list[list[Buffer]] = []
+        self._frames: list[list[Buffer]] = []  # of the last calls, which may have to be repeated
+        self._unsettled = False  # whether a push or barrier of theirs has not been used in a round
+        self._seen = 0  # the last version that has come
         self._exchange: Exchange | None = None
         self._mappings = Mappings()
         self._received: Received | None = None
@@ -79,8 +82,15 @@ class NativeServer:
 
     @property
     def run(self) -> int:
-        """Which life of the server this is; later ones are larger."""
-        return self._session.life
+        """Which run of the job this server serves; later ones are larger."""
+        return self._session.first_life
+
+    @property
+    def patience(self) -> float:
+        """Seconds that the server may be unreachable before it counts as lost; 0: none if its
+        process has ended.
+        """
+        return self._times.rejoin if self._session.durable else 0.0
 
     @property
     def open(self) -> bool:
@@ -96,6 +106,7 @@ class NativeServer:
         """Send gradients in one call. Until the exchange ends they must stay what they are:
         whoever computes in place looks first whether anybody holds the array.
         """
+        self._unsettled = True
         layout, arrays = describe(values)
         tally.sent += layout.size
         push = m.Push(**self._number())
@@ -119,6 +130,7 @@ class NativeServer:
 
     def barrier(self) -> None:
         """Close the round of this trainer."""
+        self._unsettled = True
         self._write(m.Barrier(**self._number()))
 
     def pull(self, names: tuple[str, ...], gated: bool = True, lent: Container[str] = ()) -> None:
@@ -137,9 +149,10 @@ class NativeServer:
         """Bring arrays that all trainers shall have; `result` brings those of all."""
         self._ask(m.Share(**self._number(answer=True)), values)
 
-    def save(self, folder: str, parts: tuple[str, ...]) -> None:
+    def save(self, folder: str, parts: tuple[str, ...], everybody: bool = False) -> None:
         """Ask for this server's part of a checkpoint; `result` says that it was copied."""
-        self._ask(m.Save(**self._number(answer=True), folder=folder, parts=parts))
+        number = self._number(answer=True)
+        self._ask(m.Save(**number, folder=folder, parts=parts, everybody=everybody))
 
     def _ask(self, message: m.Message, values: Mapping[str, Value] | None = None) -> None:
         self._settles, self._lent = False, ()
@@ -149,10 +162,13 @@ class NativeServer:
 
     def _number(self, answer: bool = False) -> dict[str, Any]:
         self._sequence += 1
+        return self._numbered(self._sequence, answer)
+
+    def _numbered(self, sequence: int, answer: bool) -> dict[str, Any]:
         return {
             "trainer": self._job.trainer,
             "incarnation": self._job.incarnation,
-            "sequence": self._sequence,
+            "sequence": sequence,
             "step": self.step,
             "answer": answer,
         }
@@ -191,12 +207,18 @@ class NativeServer:
             PeerLost: the server cannot be reached for longer than the heartbeat allows.
             BiremeError: the server refused, or the job has failed elsewhere.
         """
+        keeps = self._session.durable and self._unsettled and not self._settles
         try:
             received = self._persist()
+            if isinstance(received.message, m.Refused):
+                raise raised(received.message)
+        except BaseException:
+            keeps = False
+            raise
         finally:
-            self._frames, self._exchange, self._held = [], None, []
-        if isinstance(received.message, m.Refused):
-            raise raised(received.message)
+            self._end_exchange(keeps)
+        if isinstance(received.message, m.Values):
+            self._seen = max(self._seen, received.message.version)
         tally.received += received.size
         arena = self._session.arena
         if self._settles and arena is not None:
@@ -208,6 +230,17 @@ class NativeServer:
             name: value if name in lent else copied(value)
             for name, value in received.values.items()
         }
+
+    def _end_exchange(self, keeps: bool) -> None:
+        """Forget the exchange, unless it `keeps` pushes that a server which is restarted will need
+        again. In their repetition, the question that was answered is an empty one.
+        """
+        self._exchange = None
+        if keeps:
+            again = self._numbered(self._sequence, answer=False)
+            self._frames[-1] = [encode(m.Pull(**again, names=(), gated=False))]
+        else:
+            self._frames, self._held, self._unsettled = [], [], False
 
     def _persist(self) -> Received:
         """Read the answer, over as many connections as it takes."""
@@ -226,14 +259,17 @@ class NativeServer:
                 lost_at = time.monotonic() if lost_at is None else lost_at
                 time.sleep(PAUSE)
                 since = time.monotonic() - lost_at
-                if since > self._times.silence or self.endpoint.refuses():
+                gone = not self.patience and self.endpoint.refuses()
+                if gone or since > max(self._times.silence, self.patience):
                     self._job.check()
                     raise self._lost(since, error) from None
 
     def _again(self) -> None:
         """Everything once more, on a new connection."""
         tally.retries += 1
-        self._session = greet_again(self.endpoint, self._job, self._session)
+        first = self._sequence - len(self._frames) + 1
+        known = self._session
+        self._session = greet_again(self.endpoint, self._job, known, first, self._seen)
         self._exchange = self._session.carrier.exchange(self._times.deadline)
         for parts in self._frames:
             self._exchange.write(parts)
@@ -241,14 +277,18 @@ class NativeServer:
 
     def _read(self) -> Received:
         assert self._exchange is not None
-        return self._exchange.receive(Decoder(attach=self._mappings))
+        received = self._exchange.receive(Decoder(attach=self._mappings))
+        if isinstance(received.message, m.Refused) and received.message.kind == m.NOT_GREETED:
+            raise Unreachable(received.message.text, peer=self.name)  # it is another life by now
+        return received
 
     def _lost(self, since: float, error: Exception) -> PeerLost:
         return PeerLost(
             f"{self.name} is lost: unreachable for {since:.1f} s, at step {self.step} ({error})",
             peer=self.name,
             step=self.step,
-            hint="see that server's log; the time is FLAGS_heartbeat_seconds",
+            hint="see that server's log; the time is "
+            f"FLAGS_{'rejoin' if self.patience else 'heartbeat'}_seconds",
         )
 
     # -- the end ---------------------------------------------------------------------------

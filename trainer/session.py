@@ -29,6 +29,8 @@ class Session:
 
     mode: int
     life: int  # the server's incarnation
+    first_life: int  # the one that began this server's work
+    durable: bool  # whether a later life will continue it
     carrier: Carrier
     arena: Arena | None
 
@@ -55,47 +57,71 @@ def greet(endpoint: Endpoint, job: JobState) -> Session:
                 hint="is it started? is the endpoint right? the time is FLAGS_join_seconds",
             )
         try:
-            return _greeted(endpoint, job, _arena(), min(left, 10.0))
+            return _greeted(endpoint, job, _arena(), min(left, 10.0))[0]
         except (Unreachable, DeadlineExceeded):
             waited = time.monotonic() - began
             print(f"trainer {job.trainer} waits for {name}: {waited:.0f} s", file=sys.stderr)
             time.sleep(PAUSE)
 
 
-def greet_again(endpoint: Endpoint, job: JobState, known: Session) -> Session:
-    """Greet a server after a lost connection.
+def greet_again(
+    endpoint: Endpoint, job: JobState, known: Session, first: int = 1, seen: int = 0
+) -> Session:
+    """Greet a server after a lost connection. The next call will be `first`, the last version of
+    the server's values that has come is `seen`.
 
     Raises:
         Unreachable: it does not answer now.
-        PeerLost: it was restarted.
+        PeerLost: it was restarted, and has lost what it knew.
     """
     known.close(endpoint)
     timeout = max(PAUSE, job.times.silence / 4)
     try:
-        found = _greeted(endpoint, job, known.arena or _arena(), timeout)
+        found, earlier = _greeted(endpoint, job, known.arena or _arena(), timeout, first, seen)
     except DeadlineExceeded as error:
         raise Unreachable(error.message, peer=f"server {endpoint.endpoint}") from None
-    if found.life != known.life:
+    if found.life != known.life and known.life not in earlier:
         name = f"server {endpoint.endpoint}"
         raise PeerLost(
             f"{name} was restarted and has lost what it knew",
             peer=name,
             step=job.step,
-            hint="restart the whole job, from a checkpoint if there is one",
+            hint="restart the whole job, from a checkpoint if there is one; with "
+            "FLAGS_durability=step a server that is killed loses nothing",
         )
     return found
 
 
-def _greeted(endpoint: Endpoint, job: JobState, arena: Arena | None, timeout: float) -> Session:
+def _greeted(
+    endpoint: Endpoint,
+    job: JobState,
+    arena: Arena | None,
+    timeout: float,
+    first: int = 1,
+    seen: int = 0,
+) -> tuple[Session, tuple[int, ...]]:
+    """The session, and the lives that the server continues."""
     hello = m.Hello(
-        trainer=job.trainer, incarnation=job.incarnation, segment=arena.name if arena else ""
+        trainer=job.trainer,
+        incarnation=job.incarnation,
+        segment=arena.name if arena else "",
+        first=first,
+        seen=seen,
     )
     welcome = say(endpoint, hello, timeout, wait=True)
     if not isinstance(welcome, m.Welcome):
         name = f"server {endpoint.endpoint}"
         raise ProtocolError(f"{name} answered hello with {type(welcome).__name__}", peer=name)
     carrier = endpoint.open(_offers(welcome), welcome.incarnation, welcome.key)
-    return Session(welcome.mode, welcome.incarnation, carrier, arena if welcome.shared else None)
+    session = Session(
+        mode=welcome.mode,
+        life=welcome.incarnation,
+        first_life=(*welcome.earlier, welcome.incarnation)[0],
+        durable=welcome.durable,
+        carrier=carrier,
+        arena=arena if welcome.shared else None,
+    )
+    return session, welcome.earlier
 
 
 def _offers(welcome: m.Welcome) -> list[m.Offer]:

@@ -91,7 +91,10 @@ class Trainer:
         def beat() -> m.Heartbeat:
             return m.Heartbeat(trainer=job.trainer, incarnation=job.incarnation, step=job.step)
 
-        heartbeat = Heartbeat(server.endpoint, beat, job.fail, job.times, server.fileno)
+        def patience() -> float:
+            return server.patience
+
+        heartbeat = Heartbeat(server.endpoint, beat, job.fail, job.times, server.fileno, patience)
         heartbeat.start()
         self._heartbeats.append(heartbeat)
 
@@ -163,11 +166,18 @@ class Trainer:
 
     def _tell_all(self, message: m.Message, patience: float, besides: str = "") -> None:
         """The same to all servers besides one, side by side; after `patience` one that is gone
-        need not hear.
+        need not hear. Unless the job has failed, one that will come back must.
         """
 
+        def wait_for(server: Server) -> float:
+            if isinstance(server, NativeServer) and isinstance(message, m.Complete):
+                return max(patience, server.patience)
+            return patience
+
+        longest = max(map(wait_for, self.servers), default=patience)
+
         def tell(server: Server) -> None:
-            until = time.monotonic() + patience
+            until = time.monotonic() + wait_for(server)
             while not self._told(server, message) and time.monotonic() < until:
                 time.sleep(PAUSE)
 
@@ -179,7 +189,7 @@ class Trainer:
         for thread in tellers:
             thread.start()
         for thread in tellers:
-            thread.join(self.job.times.silence + patience)
+            thread.join(self.job.times.silence + longest)
 
     def _told(self, server: Server, message: m.Message) -> bool:
         try:

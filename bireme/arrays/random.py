@@ -17,17 +17,29 @@ import numpy as np
 
 from .namespaces import Array
 
-__all__ = ["Clock", "Key", "process_seed"]
+__all__ = ["Clock", "Key", "adopt_seed", "process_seed"]
 
 _WORD = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _CHUNK = 1 << 15  # hashes per round: 256 KiB of words stay in the cache
 
 
+_adopted: list[int] = []
+
+
 @functools.cache
+def _own_seed() -> int:
+    return int.from_bytes(os.urandom(8), "little") | 1
+
+
 def process_seed() -> int:
     """The seed of programs that set none: different in every process."""
-    return int.from_bytes(os.urandom(8), "little") | 1
+    return _adopted[-1] if _adopted else _own_seed()
+
+
+def adopt_seed(seed: int) -> None:
+    """From now on draw as the process with this seed: this one continues its work."""
+    _adopted[:] = [seed]
 
 
 @dataclass(slots=True)

@@ -72,6 +72,7 @@ class Tally:
     received: int = 0
     retries: int = 0
     unsaved: int = 0
+    unrecorded: int = 0
     last_error: str = ""
     step_seconds: Histogram = field(default_factory=Histogram)
     waits: Histogram = field(default_factory=Histogram)
@@ -109,6 +110,18 @@ class Tally:
         self.note(text)
         return text
 
+    def not_recorded(self, error: BaseException) -> str:
+        """Count that a write-ahead record ended because the disk refused; returns a message for
+        the user.
+        """
+        text = (
+            f"FLAGS_durability=step: the record cannot be written ({type(error).__name__}: {error})"
+            "; until the next checkpoint a restart of this server alone loses what it knows"
+        )
+        self.unrecorded += 1
+        self.note(text)
+        return text
+
     def note(self, error: object) -> None:
         """Remember the latest error."""
         first = (str(error).strip().splitlines() or [""])[0]
@@ -132,6 +145,7 @@ class Tally:
         for name, value in list(self.gauges.items()):
             yield Sample(name, value, mine)
         yield Sample("bireme_checkpoint_failures_total", self.unsaved, mine)
+        yield Sample("bireme_record_failures_total", self.unrecorded, mine)
         if self.saves.count:
             yield Sample("bireme_checkpoint_seconds", self.saves, {"kind": "save"})
         if self.role != "server":

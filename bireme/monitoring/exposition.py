@@ -46,6 +46,12 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "gauge",
         "when the last checkpoint was completed",
     ),
+    "bireme_record_seconds": ("histogram", "time to make the record of a round durable"),
+    "bireme_record_bytes": ("gauge", "size of the record since the last save"),
+    "bireme_record_failures_total": (
+        "counter",
+        "records that ended because the disk refused, while training went on",
+    ),
     "bireme_peer_up": ("gauge", "1 while the trainer takes part"),
     "bireme_peer_last_heartbeat_timestamp_seconds": ("gauge", "when the trainer was last heard"),
     "bireme_incarnation": ("gauge", "start time of this process; it grows with every restart"),

@@ -26,13 +26,14 @@ PAUSE = 0.2  # seconds between beats while the connection is broken
 @dataclass(frozen=True, slots=True)
 class Times:
     """Seconds of a trainer's patience: between beats, of a silent server, of one exchange, until
-    servers start.
+    servers start, until one that records every round comes back.
     """
 
     beat: float = 1.0
     silence: float = 6.0
     deadline: float = 180.0
     join: float = 300.0
+    rejoin: float = 60.0
     grace: float = 1.5  # from the news of a failure to the end of a process that ignores it
 
 
@@ -44,6 +45,7 @@ def times() -> Times:
         silence=0.6 * heartbeat,
         deadline=flags.get("rpc_deadline") / 1000,
         join=float(flags.get("join_seconds")),
+        rejoin=float(flags.get("rejoin_seconds")),
         grace=0.15 * heartbeat,
     )
 
@@ -60,15 +62,18 @@ class Heartbeat:
         report: Callable[[BiremeError], None],
         times: Times,
         descriptor: Callable[[], int] = lambda: -1,
+        patience: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`descriptor` gives the socket to the server that is in use; the end of that connection
-        brings the next beat forward. -1: there is none.
+        brings the next beat forward. -1: there is none. `patience` gives the seconds that a server
+        may be unreachable because it is started again; 0: it never is.
         """
         self._endpoint = endpoint
         self._beat = beat
         self._report = report
         self._times = times
         self._descriptor = descriptor
+        self._patience = patience
         self._ended = False  # whether the connection was found ended at the last beat
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -87,9 +92,11 @@ class Heartbeat:
             news = self._listen()
             now = time.monotonic()
             if isinstance(news, Unreachable | DeadlineExceeded):
-                gone = isinstance(news, Unreachable) and self._endpoint.refuses()
-                lost = gone or now - heard > self._times.silence
-                news = self._lost(now - heard) if lost else None
+                absent = isinstance(news, Unreachable)
+                patience = self._patience() if absent else 0.0
+                gone = absent and not patience and self._endpoint.refuses()
+                lost = gone or now - heard > max(self._times.silence, patience)
+                news = self._lost(now - heard, patience) if lost else None
             else:
                 heard = now
             if news is not None and not self._stopped.is_set():
@@ -120,11 +127,12 @@ class Heartbeat:
             return error
         return raised(answer) if isinstance(answer, m.Refused) else None
 
-    def _lost(self, since: float) -> PeerLost:
+    def _lost(self, since: float, patience: float) -> PeerLost:
         step = self._beat().step
         return PeerLost(
             f"server {self._endpoint.endpoint} is lost: silent for {since:.1f} s, at step {step}",
             peer=f"server {self._endpoint.endpoint}",
             step=step,
-            hint="see that server's log; the time is FLAGS_heartbeat_seconds",
+            hint="see that server's log; the time is "
+            f"FLAGS_{'rejoin' if patience else 'heartbeat'}_seconds",
         )

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 __all__ = [
+    "NOT_GREETED",
     "Abort",
     "Accepted",
     "Barrier",
@@ -30,6 +31,9 @@ __all__ = [
     "Values",
     "Welcome",
 ]
+
+
+NOT_GREETED = "NotGreeted"  # kind of a refusal: greet this life of the server, and repeat
 
 
 class Tensor(msgspec.Struct, frozen=True, array_like=True):
@@ -91,15 +95,20 @@ class Save(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
 
     folder: str
     parts: tuple[str, ...] = ()  # beside the servers', those that make the checkpoint complete
+    everybody: bool = False  # and those of all trainers that take part in rounds now
 
 
 class Hello(Message, frozen=True, array_like=True, tag=True, kw_only=True):
-    """A trainer introduces itself; `beats` promises heartbeats, `segment` offers shared memory."""
+    """A trainer introduces itself; `beats` promises heartbeats, `segment` offers shared memory. Its
+    next call is `first`, the last version that it was sent is `seen`.
+    """
 
     trainer: int
     incarnation: int
     beats: bool = True
     segment: str = ""
+    first: int = 1
+    seen: int = 0
 
 
 class Heartbeat(Message, frozen=True, array_like=True, tag=True, kw_only=True):
@@ -154,6 +163,8 @@ class Welcome(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     shared: bool = False  # both processes can map the same memory
     carriers: tuple[Offer, ...] = ()  # best first
     key: bytes = b""  # who was welcomed presents it when connecting
+    earlier: tuple[int, ...] = ()  # lives of this server whose work this one continues
+    durable: bool = False  # a later life will continue the work of this one
 
 
 class Accepted(Message, frozen=True, array_like=True, tag=True, kw_only=True):

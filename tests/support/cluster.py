@@ -7,6 +7,7 @@ own; trainers are threads of the test. `faults.py` puts faults on the way.
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ import numpy as np
 
 import bireme.ops  # noqa: F401  # the rows
 from bireme.errors import BiremeError, DeadlineExceeded
+from bireme.io.disk import Disk
 from bireme.ir import Program
 from bireme.net.carriers import Carrier, Unreachable, answers
 from bireme.net.error_replies import raised
@@ -28,7 +30,9 @@ from bireme.net.messages import Offer, TcpPort, UnixSocket
 from bireme.net.socket_client import connect
 from bireme.net.socket_server import accepting
 from bireme.pserver.core import Core
+from bireme.pserver.job_record import Known
 from bireme.pserver.membership import Limits
+from bireme.pserver.recovery import begin
 from bireme.pserver.server import Server as Shell
 from bireme.pserver.server import refused
 from bireme.pserver.server_spec import Settings, read_settings
@@ -82,13 +86,16 @@ class Loop:
 class LocalExchange:
     """Frames to a server on an event loop, and its answer; see `carriers.Exchange`."""
 
-    def __init__(self, server: Shell, loop: Loop) -> None:
+    def __init__(self, server: "Server", loop: Loop) -> None:
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._answers: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
         self._loop = loop
         self._task: Future[Any] | None = None
+        server.exchanges.append(self)
+        if server.dead:
+            return
         with suppress(Unreachable):  # to open never fails: whoever reads will see
-            self._task = loop.start(self._serve, server)
+            self._task = loop.start(self._serve, server.service)
 
     async def _serve(self, server: Shell) -> None:
         try:
@@ -129,30 +136,39 @@ class LocalExchange:
 
 
 class LocalEndpoint:
-    """Function calls instead of a socket; see `carriers.Endpoint`."""
+    """Function calls instead of a socket; see `carriers.Endpoint`. `servers` says who is there."""
 
-    def __init__(self, endpoint: str, server: Shell, loop: Loop) -> None:
+    def __init__(self, endpoint: str, servers: "Mapping[str, Server]", loop: Loop) -> None:
         self.endpoint = endpoint
-        self._server = server
+        self._servers = servers
         self._loop = loop
 
     def refuses(self) -> bool:
         return False
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
+        server = self._servers[self.endpoint]
+        if server.dead:
+            raise Unreachable("killed by the test")
         try:
-            answer: bytes = self._loop.start(self._server.call, request).result(timeout)
+            answer: bytes = self._loop.start(server.service.call, request).result(timeout)
         except CancelledError:
             raise Unreachable("the cluster is over") from None
-        except TimeoutError:
+        except Exception as error:
+            if server.dead:
+                raise Unreachable("killed by the test") from None
+            if not isinstance(error, TimeoutError):
+                raise
             raise DeadlineExceeded(f"{self.endpoint} did not answer in {timeout} s") from None
+        if server.dead:
+            raise Unreachable("killed by the test")
         return answer
 
     def open(self, offers: Sequence[Offer], life: int, key: bytes) -> Carrier:
         return connect(offers, "127.0.0.1:0", life, key) or self
 
     def exchange(self, timeout: float) -> LocalExchange:
-        return LocalExchange(self._server, self._loop)
+        return LocalExchange(self._servers[self.endpoint], self._loop)
 
     def fileno(self) -> int:
         return -1
@@ -165,9 +181,17 @@ class Server:
     """One server of a cluster. Exchanges go by function calls, or by the named carrier."""
 
     def __init__(
-        self, settings: Settings, updates: Updates, loop: Loop, limits: Limits, carrier: str = ""
+        self,
+        settings: Settings,
+        updates: Updates,
+        loop: Loop,
+        limits: Limits,
+        carrier: str = "",
+        known: Known | None = None,
     ) -> None:
-        self.core = Core(settings, limits)
+        self.dead = False
+        self.exchanges: list[LocalExchange] = []
+        self.core = Core(settings, limits, known)
         self.updates = updates
         self.service = Shell(self.core, updates, tick=0.05)
         self.outcome: Future[Any] = loop.start(self.service.run)
@@ -194,6 +218,12 @@ class Server:
             ready.set_result(None)
             await self._left.wait()
 
+    def kill(self) -> None:
+        """Say and do nothing from now on, as a process that is killed."""
+        self.dead = True
+        for exchange in self.exchanges:
+            exchange.cancel()
+
     def close(self) -> None:
         """Listen no longer."""
         if self._listening is not None:
@@ -217,6 +247,7 @@ class Cluster:
         self.limits = limits
         self.times = times
         self.servers: dict[str, Server] = {}
+        self.disk: Disk | None = None  # where the next server records its rounds
         self._trainers: list[Trainer] = []
         self.loop = Loop()
 
@@ -227,15 +258,15 @@ class Cluster:
         (op,) = [op for op in program.global_block().ops if op.type == "listen_and_serv"]
         settings = read_settings(op, program)
         updates = Updates(program, settings, scope, prepare)
-        updates.keeper.resume()
-        server = Server(settings, updates, self.loop, self.limits, self.carrier)
+        known = begin(program, settings, updates, time.time_ns(), self.disk)
+        server = Server(settings, updates, self.loop, self.limits, self.carrier, known)
         self.servers[settings.endpoint] = server
         return server
 
     def dial(self, endpoint: str) -> Any:
         server = self.servers[endpoint]
         if not server.port:
-            return LocalEndpoint(endpoint, server.service, self.loop)
+            return LocalEndpoint(endpoint, self.servers, self.loop)
         reached = GrpcEndpoint(f"127.0.0.1:{server.port}", 5.0)
         reached.endpoint = endpoint
         return reached
