@@ -49,13 +49,21 @@ class Saver:
         """
         self._steps += 1
         if self._every > 0 and self._steps % self._every == 0:
-            self.now(pool, env, program, self._root)
+            self.now(pool, env, program, self._root, everybody=True)
             if self._trainer == 0:
                 self._prune()
 
-    def now(self, pool: ServerPool, env: Any, program: Program, root: str | Path) -> None:
+    def now(
+        self,
+        pool: ServerPool,
+        env: Any,
+        program: Program,
+        root: str | Path,
+        everybody: bool = False,
+    ) -> None:
         """Save everything as it is, under `root`. A disk that refuses ends no job: the failure is
-        told and counted, and the next save is tried again.
+        told and counted, and the next save is tried again. `everybody`: all trainers do so after
+        this step.
 
         Raises:
             UnsupportedError: a server is Fluid's.
@@ -70,10 +78,10 @@ class Saver:
             return
         parts = (*(f"server-{i}" for i in range(len(pool))), "trainer-0")
         if self._trainer == 0:
-            pool.save(str(folder), step, parts)
+            pool.save(str(folder), step, parts, everybody)
         head = {"step": step, "parts": parts, "readers": positions()}
         try:
-            mine = _own(program, env.get) if self._trainer == 0 else []
+            mine = _own(program, env.get)
             size = write_part(disk, folder / f"trainer-{self._trainer}", head, mine)
         except Exception as error:  # whatever it is, as on servers: parameters are worth more
             self._complain(error)

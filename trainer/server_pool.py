@@ -134,8 +134,9 @@ class ServerPool:
         """What tells this job from others that save to the same place."""
         return max((s.run for s in self if isinstance(s, NativeServer)), default=0)
 
-    def save(self, folder: str, step: int, parts: tuple[str, ...]) -> None:
-        """Have every server save its part of a checkpoint as it is now.
+    def save(self, folder: str, step: int, parts: tuple[str, ...], everybody: bool = False) -> None:
+        """Have every server save its part of a checkpoint as it is now. `everybody`: in sync, all
+        trainers write parts, too.
 
         Raises:
             UnsupportedError: a server is Fluid's.
@@ -148,7 +149,7 @@ class ServerPool:
             )
         for server in servers:
             server.step = step
-            server.save(folder, parts)
+            server.save(folder, parts, everybody)
         self._results(servers)
 
     # -- answers ---------------------------------------------------------------------------

@@ -118,15 +118,16 @@ def load_checkpoint(
         return None
     program, scope = plain(main_program), scope or global_scope()
     served, known = of_servers(program), set(found.names)
+    part = LOCAL if trainer is None else f"trainer-{trainer}"
     changes: list[Change] = []
     for var in {v.name: v for v in program.list_vars() if is_persistable(v)}.values():
         if var.name in served or is_remote(_held(scope, var.name)):
             continue
         if var.name in known:
-            changes.append(_restored(found, var, scope))
+            changes.append(_restored(found, var, scope, part))
         elif trainer is None:
             found.read(var.name)  # reports that it is missing
-    _put_readers(found, LOCAL if trainer is None else f"trainer-{trainer}", readers)
+    _put_readers(found, part, readers)
     for change in changes:
         change()
     return found.step
@@ -168,8 +169,8 @@ def _put_readers(found: Checkpoint, part: str, readers: Sequence[Any]) -> None:
         ) from None
 
 
-def _restored(found: Checkpoint, var: Variable, scope: Scope) -> Change:
-    """A function that sets the variable.
+def _restored(found: Checkpoint, var: Variable, scope: Scope, part: str) -> Change:
+    """A function that sets the variable, from this part if several hold all of it.
 
     Raises:
         FormatError: the checkpoint holds something that does not fit it.
@@ -179,7 +180,8 @@ def _restored(found: Checkpoint, var: Variable, scope: Scope) -> Change:
         table, (ids, rows) = cell.value, found.rows(var.name)
         _check_rows(found, table, ids, rows)
         return lambda: table.restore(ids, rows)
-    array = _over(found, var, cell.value) if found.is_table(var.name) else found.read(var.name)
+    whole = found.is_table(var.name)
+    array = _over(found, var, cell.value) if whole else found.read(var.name, near=part)
     fits = len(array.shape) == len(var.shape) and all(
         w in (-1, n) for w, n in zip(var.shape, array.shape, strict=True)
     )

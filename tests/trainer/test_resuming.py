@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -116,19 +117,63 @@ def test_several_slices_of_a_variable_on_one_server(
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_statistics_of_trainers_are_those_of_the_step(root: Path) -> None:  # noqa: F811
-    names = ("batch_norm_0.w_1", "batch_norm_0.w_2")
+STATISTICS = ("batch_norm_0.w_1", "batch_norm_0.w_2")
 
+
+def statistics(trainer: Trainer) -> list[Any]:
+    return [np.array(trainer.scope.var(name).get()) for name in STATISTICS]
+
+
+def test_every_trainer_keeps_its_own_statistics(root: Path) -> None:  # noqa: F811
     def train(trainer: Trainer) -> list[Any]:
-        for step in range(EVERY):
+        begin = fluid.io.load_checkpoint(
+            root, trainer.main, scope=trainer.scope, trainer=trainer.number
+        )
+        for step in range(begin or 0, (begin or 0) + EVERY):
             trainer.step(feed(step, trainer.number))
-        return [np.array(trainer.scope.var(name).get()) for name in names]
+        return statistics(trainer)
 
-    (held, _), _ = Job(model(ROWS)).run(train)
+    def train_on(trainer: Trainer) -> list[Any]:
+        for step in range(2 * EVERY):
+            trainer.step(feed(step, trainer.number))
+        return statistics(trainer)
+
+    wanted, _ = Job(model(ROWS)).run(train_on)
+    for folder in root.iterdir():
+        Disk().remove(folder)
+    first, _ = Job(model(ROWS)).run(train)
     saved = newest_checkpoint(root)
     assert saved is not None
-    for name, value in zip(names, held, strict=True):
-        np.testing.assert_array_equal(saved.read(name), value)
+    for number, held in enumerate(first):
+        for name, value in zip(STATISTICS, held, strict=True):
+            np.testing.assert_array_equal(saved.read(name, near=f"trainer-{number}"), value)
+    assert not np.array_equal(first[0][0], first[1][0])
+    again, _ = Job(model(ROWS)).run(train)
+    np.testing.assert_array_equal(again, wanted)
+
+
+def test_a_sync_checkpoint_needs_the_part_of_every_trainer(root: Path) -> None:  # noqa: F811
+    saved = Event()
+
+    def train(trainer: Trainer) -> None:
+        for step in range(EVERY):
+            trainer.step(feed(step, trainer.number))
+        if trainer.number == 1:  # it finishes early, but not before all have been asked to save
+            assert saved.wait(30)
+            return
+        saved.set()
+        for step in range(EVERY, 2 * EVERY):
+            trainer.step(feed(step, trainer.number))
+
+    Job(model(ROWS)).run(train)
+    late = newest_checkpoint(root)
+    assert late is not None
+    assert (late.step, "trainer-1" in late.parts) == (2 * EVERY, False)
+    Disk().remove(late.folder)
+    early = newest_checkpoint(root)
+    assert early is not None
+    Disk().remove(early.folder / "trainer-1")
+    assert newest_checkpoint(root) is None
 
 
 def test_servers_of_geo_save_parts_of_their_own(root: Path) -> None:  # noqa: F811
