@@ -35,7 +35,7 @@ def fetch_from_tables(survey: Survey, plan: Plan, block: Block) -> Edits:
                 "or use is_sparse=True without is_distributed",
             )
         edits.gone |= {x.position for x in lookups}
-        edits.added[known] += _fetch(plan, table, lookups, block)
+        edits.added[known] += _fetch(survey, plan, table, lookups, block)
     return edits
 
 
@@ -51,7 +51,9 @@ def _check_alike(table: Table, lookups: list[Lookup]) -> None:
         )
 
 
-def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> list[Operator]:
+def _fetch(
+    survey: Survey, plan: Plan, table: Table, lookups: list[Lookup], block: Block
+) -> list[Operator]:
     ids = [n for x in lookups for n in x.op.input("Ids")]
     outs = [n for x in lookups for n in x.op.output("Out")]
     servers = range(len(plan.cluster.endpoints))
@@ -68,12 +70,26 @@ def _fetch(plan: Plan, table: Table, lookups: list[Lookup], block: Block) -> lis
         "bireme.width": table.shape[1],
         "bireme.padding": lookups[0].op.attrs.get("padding_idx", -1),
         "bireme.version": lookups[0].op.type,
+        **_state(survey, table),
     }
     return [
         make("split_ids", {"Ids": ids}, {"Out": asked}),
         make("prefetch", {"X": asked}, {"Out": given}, where),
         make("merge_ids", {"Ids": ids, "Rows": asked, "X": given}, {"Out": outs}),
     ]
+
+
+def _state(survey: Survey, table: Table) -> dict[str, list[str]]:
+    """The variables of the table's optimizer, for saving: rows by id, and whole copies that every
+    server has.
+    """
+    update = survey.by_param.get(table.param)
+    if update is None:
+        return {}
+    block = survey.program.global_block()
+    rows = [name for name in update.state if update.cut(block.var(name))]
+    copies = [name for name in update.state if name not in rows]
+    return {"bireme.table_state": rows, "bireme.table_copies": copies}
 
 
 def push_to_table(block: Block, plan: Plan, table: Table, control: str) -> list[Operator]:

@@ -4,7 +4,7 @@ would write.
 Trainer 0 runs one `recv_save` operator per variable, as in Fluid.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def elsewhere(program: Program) -> set[str]:
     if not program._is_distributed or overview is None:
         return set()
     slices = {v.slice.name for v in overview.distributed_vars if v.is_slice}
-    return slices | set(_groups(program)) | set(_tables(program))
+    return slices | set(_groups(program)) | set(_of_tables(program))
 
 
 def is_remote(value: Any) -> bool:
@@ -60,7 +60,8 @@ def whole_model(program: Program, names: Collection[str]) -> Program:
 def fetch(executor: Any, dirname: str | Path, program: Program, wanted: Collection[str]) -> None:
     """Write the variables named by both `elsewhere` and `wanted` to files; only trainer 0 does so.
 
-    Rows of distributed tables become one SelectedRows with ascending ids.
+    Rows of distributed tables and of their optimizer state become one SelectedRows each, with
+    ascending ids.
     """
     if elsewhere(program).isdisjoint(wanted) or not program._is_chief:
         return
@@ -69,9 +70,11 @@ def fetch(executor: Any, dirname: str | Path, program: Program, wanted: Collecti
     for name, parts in _groups(program).items():
         if name in wanted:
             _receive(fetching, joined(dirname, name), _needed(parts))
-    for name in (table for table in _tables(program) if table in wanted):
-        attrs = {"endpoints": list(program._endpoints), "file_path": str(joined(dirname, name))}
-        names = {"remote_varnames": [name] * len(program._endpoints)}
+    for name, endpoints in _of_tables(program).items():
+        if name not in wanted:
+            continue
+        attrs = {"endpoints": endpoints, "file_path": str(joined(dirname, name))}
+        names = {"remote_varnames": [name] * len(endpoints)}
         fetching.global_block().append_op(type="recv_save", attrs=attrs | names)
     executor.run(fetching)
 
@@ -104,10 +107,18 @@ def _receive(fetching: Program, path: Path, parts: list[Any]) -> None:
     fetching.global_block().append_op(type="recv_save", attrs=attrs)
 
 
-def _tables(program: Program) -> Iterator[str]:
-    """Tables whose rows the servers store by id."""
-    names = (op.attrs.get("bireme.table") for op in program.global_block().ops)
-    return iter(dict.fromkeys(name for name in names if name))
+def _of_tables(program: Program) -> dict[str, list[str]]:
+    """The variables of distributed tables and their optimizers, and the servers to ask for each:
+    all that hold rows of it, one that holds a copy.
+    """
+    found: dict[str, list[str]] = {}
+    for op in program.global_block().ops:
+        if table := op.attrs.get("bireme.table"):
+            everywhere = list(program._endpoints)
+            rows = [table, *op.attrs.get("bireme.table_state", ())]
+            found |= dict.fromkeys(rows, everywhere)
+            found |= dict.fromkeys(op.attrs.get("bireme.table_copies", ()), everywhere[:1])
+    return found
 
 
 def one_file(filename: str) -> UnsupportedError:

@@ -46,10 +46,7 @@ def test_files_are_those_of_one_process(rows: int, sparse: bool, tmp_path: Path)
     saved_alone(rows, alone, sparse)
     job_saving(rows, together, sparse)
     names = {path.name for path in together.iterdir()}
-    missing = {path.name for path in alone.iterdir()} - names - RATE
-    if rows < 0:  # states of tables by id are in checkpoints
-        missing = {name for name in missing if not name.startswith("table_")}
-    assert missing == set()
+    assert {path.name for path in alone.iterdir()} - names - RATE == set()
     for name in sorted(names - RATE):
         assert (together / name).read_bytes() == (alone / name).read_bytes(), name
 
