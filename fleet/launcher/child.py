@@ -35,6 +35,7 @@ class Child:
         # where this run's part of the log begins
         self.log_begin = self.log.stat().st_size if append and self.log.exists() else 0
         self.exit_code: int | None = None
+        self.killed = False  # by a signal that it could not answer
         self.admin = ""
         self.curves = log_dir / f"curves.{seat.role}.{seat.index}.csv" if curves else None
         self.figures: dict[str, float] = {}  # that the script reports
@@ -120,6 +121,7 @@ class Child:
         """
         self.signal_group(signal.SIGKILL)
         code = self._process.wait()
+        self.killed = code < 0
         self.exit_code = code if code >= 0 else 128 - code
         os.close(self.life)
 

@@ -3,9 +3,9 @@
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -33,8 +33,9 @@ def run_job(
     say: Callable[[str], None] = print,
     announce: Callable[[Sequence[Seat]], None] | None = None,
 ) -> int:
-    """Run the cluster to its end, with restarts after failures if the job allows them; the exit
-    code is the first failure's, or 0. `announce` prints the processes before they start.
+    """Run the cluster to its end, with restarts after failures if the job allows them: of a killed
+    server alone where it loses nothing, else of the whole job. The exit code is the first
+    failure's, or 0. `announce` prints the processes before they start.
     """
     job.check()
     log_dir = Path(job.log_dir)
@@ -49,15 +50,40 @@ def run_job(
         environ["FLAGS_place"] = "cpu"
     if not job.spans_hosts:  # launchers of other nodes would generate different tokens
         ensure_token(environ)
-    for attempt in range(job.restart + 1):
-        code, stopped = _run_once(
-            job, {**environ, RESTART: str(attempt)}, log_dir, announce or listed
-        )
-        if code == 0 or stopped or attempt == job.restart:
+    left, attempt = job.restart, 0
+    while True:
+        given = {**environ, RESTART: str(attempt)}
+        restarts = Restarts(left, job.restart, _survives(job, environ))
+        code, stopped = _run_once(job, given, log_dir, announce or listed, restarts)
+        left = restarts.left
+        if code == 0 or stopped or left == 0:
             return code
-        say(f"restarting the job ({attempt + 1} of {job.restart})")
+        left, attempt = left - 1, attempt + 1
+        say(f"restarting the job ({job.restart - left} of {job.restart})")
         job = replace(job, append=True)
-    return code
+
+
+def _survives(job: Job, environ: Mapping[str, str]) -> bool:
+    """Whether a server that is killed can continue where it was."""
+    return job.server_count > 0 and environ.get("FLAGS_durability") == "step"
+
+
+@dataclass(slots=True)
+class Restarts:
+    """The restarts that a job has left; `single`: of a killed server they take this alone."""
+
+    left: int
+    allowed: int
+    single: bool
+    start: Callable[[Seat], Child] | None = None
+
+    def successor(self, child: Child) -> Child | None:
+        """A process in the place of one that has ended; None if it cannot be replaced."""
+        replaceable = self.single and child.killed and child.seat.role == "server"
+        if self.start is None or not self.left or not replaceable:
+            return None
+        self.left -= 1
+        return self.start(child.seat)
 
 
 def _run_once(
@@ -65,6 +91,7 @@ def _run_once(
     environ: dict[str, str],
     log_dir: Path,
     announce: Callable[[Sequence[Seat]], None],
+    restarts: Restarts,
 ) -> tuple[int, bool]:
     """The exit code, and whether a signal asked the job to stop."""
     listed = [int(endpoint.rpartition(":")[2]) for endpoint in job.own_endpoints]
@@ -73,12 +100,12 @@ def _run_once(
         announce(plan)
         command = command_of(job)
         known = {} if job.quiet else last_steps(log_dir, command)
-        with _started(plan, job, environ, log_dir) as children:
+        with _started(plan, job, environ, log_dir, restarts) as children:
             for child in children:
                 child.total = job.steps or known.get((child.seat.role, child.seat.index), 0)
                 child.total_is_guess = not job.steps
             display = Display(children, table=not job.quiet, echo_all=job.echo_all)
-            watch = Watch(children, job.grace, JobFile(log_dir, command), display)
+            watch = Watch(children, job.grace, JobFile(log_dir, command), display, restarts)
             code = watch.run()
             if drawn := draw_curves(children, log_dir):
                 display.say(f"curves: {drawn}")
@@ -87,17 +114,22 @@ def _run_once(
 
 @contextmanager
 def _started(
-    plan: Sequence[Seat], job: Job, environ: dict[str, str], log_dir: Path
+    plan: Sequence[Seat], job: Job, environ: dict[str, str], log_dir: Path, restarts: Restarts
 ) -> Iterator[list[Child]]:
     """The running children; on exit from the context all of them are dead."""
     base = inherited(environ, job.size, job.admin)
     children: list[Child] = []
+
+    def start(seat: Seat, append: bool = True) -> Child:
+        command = ["-m", job.script] if job.module else [job.script]
+        command += arguments_of(job, seat)
+        curves = seat.role == "trainer" and not job.quiet
+        return Child(seat, command, base, log_dir, append, curves)
+
+    restarts.start = start
     try:
         for seat in plan:
-            command = ["-m", job.script] if job.module else [job.script]
-            command += arguments_of(job, seat)
-            curves = seat.role == "trainer" and not job.quiet
-            children.append(Child(seat, command, base, log_dir, job.append, curves))
+            children.append(start(seat, job.append))
         yield children
     finally:
         for child in children:
@@ -111,11 +143,17 @@ class Watch:
     """Watches the children; `stopped` collects termination signals."""
 
     def __init__(
-        self, children: Sequence[Child], grace: float, file: JobFile, display: Display
+        self,
+        children: list[Child],
+        grace: float,
+        file: JobFile,
+        display: Display,
+        restarts: Restarts,
     ) -> None:
         self.children = children
         self.grace = grace
         self._file = file
+        self._restarts = restarts
         self.stopped: list[int] = []
         self.failures: list[Child] = []
         self._selector = selectors.DefaultSelector()
@@ -127,8 +165,7 @@ class Watch:
         """Run until all have exited, one has failed, or a signal asks to stop."""
         with self._signals(), self._selector:
             for child in self.children:
-                self._selector.register(child.life, selectors.EVENT_READ, (child, True))
-                self._selector.register(child.reports, selectors.EVENT_READ, (child, False))
+                self._follow(child)
             try:
                 self._tell()
                 while self._somebody_needed():
@@ -139,6 +176,10 @@ class Watch:
                 self._explain()
                 self._display.close()
         return self._verdict()
+
+    def _follow(self, child: Child) -> None:
+        self._selector.register(child.life, selectors.EVENT_READ, (child, True))
+        self._selector.register(child.reports, selectors.EVENT_READ, (child, False))
 
     def _somebody_needed(self) -> bool:
         """Whether to continue: no failure, no signal, and trainers running or servers in their
@@ -165,9 +206,27 @@ class Watch:
         for child in ended:
             self._selector.unregister(child.life)
             child.reap()
-        self._blame(ended)
+        self._blame([child for child in ended if not self._replace(child)])
         self._tell()
         self._display.refresh()
+
+    def _replace(self, child: Child) -> bool:
+        """Start an ended process again, if it alone can be."""
+        over = self._ending or self.failed or self.stopped
+        fresh = None if over else self._restarts.successor(child)
+        if fresh is None:
+            return False
+        with suppress(KeyError):
+            self._selector.unregister(child.reports)
+        child.close()
+        self.children[self.children.index(child)] = fresh
+        self._follow(fresh)
+        allowed = self._restarts.allowed
+        self._display.say(
+            f"{child.seat} was killed (exit code {child.exit_code}); restarting it alone "
+            f"({allowed - self._restarts.left} of {allowed})"
+        )
+        return True
 
     def _tell(self) -> None:
         """Update the job's file."""
