@@ -13,6 +13,7 @@ import click
 import bireme
 from bireme.errors import ConfigError
 
+from .checkpoint_commands import checkpoint
 from .launcher.job import MODES, Job
 from .scripts import uncaught
 
@@ -49,6 +50,7 @@ def main() -> None:
     bireme chaos train.py                               a job under faults
     bireme export model/ --onnx model.onnx              a saved model for other programs
     bireme top                                          watch the processes of a job
+    bireme checkpoint list run7/                        what a job has saved
     bireme demo                                         a tour in a minute
     bireme flags                                        every flag and its value
     """
@@ -69,7 +71,7 @@ def main() -> None:
 @click.option("--gpus", default="", help="Devices, one for each trainer in turn: 0,1.")
 @click.option("--cpu", is_flag=True, help="Let CUDAPlace mean the CPU (FLAGS_place=cpu).")
 @click.option("--restart", default=0, show_default=True,
-              help="How often the job begins again after a failure.")  # fmt: skip
+              help="How often the job, or a killed server alone, starts again.")  # fmt: skip
 @click.option("--steps", default=0, metavar="N",
               help="Steps of each trainer, for the time left; 0: as in the last run.")  # fmt: skip
 @click.option("--hosts", default="", help="All nodes of an all-reduce job, in the order of ranks.")
@@ -88,11 +90,12 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
     PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ENDPOINTS.
     What trainer 0 prints appears here, and every process writes a log. If one fails, the others
     are ended, the end of its log is shown, and its exit code is returned. With --restart the job
-    begins again, and goes on from its newest checkpoint if it keeps and loads any. With --hosts the
-    same command runs on each node, with its own --host. Options of bireme stand before SCRIPT;
-    everything after it belongs to the script. In a script that takes its role as
-    arguments, {role} (pserver or trainer), {index}, {endpoint}, {servers} and {trainers} are filled
-    in for each process.
+    begins again, and goes on from its newest checkpoint if it keeps and loads any; with
+    FLAGS_durability=step a server that was killed starts again alone, and the job goes on where it
+    was. With --hosts the same command runs on each node, with its own --host. Options of bireme
+    stand before SCRIPT; everything after it belongs to the script. In a script that takes its role
+    as arguments, {role} (pserver or trainer), {index}, {endpoint}, {servers} and {trainers} are
+    filled in for each process.
 
     \b
     bireme launch --servers 2 --trainers 2 examples/digits.py --epochs 5
@@ -457,3 +460,6 @@ def export(folder: str, onnx: str, model_filename: str | None, params_filename: 
             sizes = [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
             click.echo(f"{title:<6}  {value.name}  [{', '.join(map(str, sizes))}]")
     click.echo(f"{onnx}: {len(model.graph.node)} nodes, {model.ByteSize():,} bytes")
+
+
+main.add_command(checkpoint)

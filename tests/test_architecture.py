@@ -47,7 +47,8 @@ FLEET_FLOORS = (  # the same inside fleet/; scripts and launchers know no Fleet
     "scripts",
     "role_maker",
     "launcher api",
-    "chaos demo demo_script explain",
+    "chaos checkpoint_reports demo demo_script explain",
+    "checkpoint_commands",
     "cli",
 )
 FLOOR_OF = {package: i for i, row in enumerate(FLOORS) for package in row.split()}
@@ -100,6 +101,7 @@ HIDDEN = {
     ("fleet/cli.py", "bireme.fleet.chaos.jobs"): _CLI,
     ("fleet/cli.py", "bireme.fleet.chaos.disturbed"): _CLI,
     ("fleet/cli.py", "bireme.fleet.certs"): _CLI,
+    ("fleet/checkpoint_commands.py", "bireme.fleet.checkpoint_reports"): _CLI,
     ("fleet/certs.py", "trustme"): "trustme is optional",
     ("fleet/cli.py", "bireme.fleet.explain"): _CLI,
     ("fleet/cli.py", "bireme.flags"): _CLI,
@@ -152,7 +154,7 @@ MAY_USE = {  # a library that only these files import
     "cupy": ("bireme/arrays/namespaces.py", "bireme/collective/nccl.py"),
     "cupyx": ("bireme/arrays/namespaces.py", "bireme/collective/nccl.py"),
     "mpi4py": ("bireme/collective/mpi.py",),
-    "click": ("fleet/cli.py",),
+    "click": ("fleet/cli.py", "fleet/checkpoint_commands.py"),
     "rich": ("bireme/text_tables.py", "fleet/launcher/display.py", "fleet/launcher/top.py"),
     "prometheus_client": ("bireme/monitoring/exposition.py", "bireme/monitoring/admin_server.py"),
     "trustme": ("fleet/certs.py",),

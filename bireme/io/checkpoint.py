@@ -22,7 +22,19 @@ from .disk import Disk
 from .manifest import Entry, clash
 from .parts import Part, is_there, unlist
 
-__all__ = ["Checkpoint", "folder_of", "newest_checkpoint", "newest_step", "prune"]
+__all__ = [
+    "Checkpoint",
+    "folder_of",
+    "folders_in",
+    "is_folder_name",
+    "missing_parts",
+    "newest_checkpoint",
+    "newest_step",
+    "outdated",
+    "parts_of",
+    "prune",
+    "step_and_run",
+]
 
 _NAME = re.compile(r"step-(\d{12})-([0-9a-f]{16})")
 _PART = re.compile(r"local|(server|trainer)-\d+")
@@ -171,24 +183,25 @@ def newest_step(root: str | Path) -> int:
 
 def _complete(root: Path, damaged: bool = True) -> Iterator[tuple[Path, list[Part]]]:
     """Complete checkpoint folders, newest first; without `damaged`, damaged ones are skipped."""
-    for folder in _folders(root):
+    for folder in folders_in(root):
         try:
-            inside = (f for f in _inside(folder) if _PART.fullmatch(f.name))
-            parts = [Part(f) for f in inside if is_there(f)]
-            if parts and _is_whole(folder, parts):
+            parts = parts_of(folder)
+            if parts and not missing_parts(parts):
                 yield folder, parts
         except FormatError:
             if damaged and folder.exists():  # otherwise another process has pruned it meanwhile
                 raise
 
 
-def _is_whole(folder: Path, parts: Sequence[Part]) -> bool:
-    """Whether all parts listed by the parts exist.
+def parts_of(folder: Path) -> list[Part]:
+    """The parts that a checkpoint's folder holds.
 
     Raises:
-        FormatError: they are not of the step that the folder is named after.
+        FormatError: one is damaged, or not of the step that the folder is named after.
     """
-    step = int(folder.name.split("-")[1])
+    inside = (each for each in _inside(folder) if _PART.fullmatch(each.name))
+    parts = [Part(each) for each in inside if is_there(each)]
+    step, _ = step_and_run(folder)
     for part in parts:
         if part.head["step"] != step:
             raise FormatError(
@@ -196,11 +209,22 @@ def _is_whole(folder: Path, parts: Sequence[Part]) -> bool:
                 where=str(part.folder),
                 hint=f"remove {folder} to resume from the previous checkpoint",
             )
+    return parts
+
+
+def missing_parts(parts: Sequence[Part]) -> list[str]:
+    """The parts that others list and that are not there."""
     names = {part.folder.name for part in parts}
-    return all(set(part.head["parts"]) <= names for part in parts)
+    return sorted({name for part in parts for name in part.head["parts"]} - names)
 
 
-def _folders(root: Path) -> list[Path]:
+def step_and_run(folder: Path) -> tuple[int, int]:
+    """What `folder_of` was given."""
+    _, step, run = folder.name.split("-")
+    return int(step), int(run, 16)
+
+
+def folders_in(root: Path) -> list[Path]:
     """Checkpoint folders, newest first; other entries are ignored."""
     try:
         with reported():
@@ -208,7 +232,12 @@ def _folders(root: Path) -> list[Path]:
                 return []
     except OSError as error:
         raise _unlisted(root, error) from None
-    return sorted((f for f in _inside(root) if _NAME.fullmatch(f.name)), reverse=True)
+    return sorted((f for f in _inside(root) if is_folder_name(f.name)), reverse=True)
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether `folder_of` gives such names."""
+    return _NAME.fullmatch(name) is not None
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -232,18 +261,22 @@ def _unlisted(folder: Path, error: OSError) -> FormatError:
     )
 
 
-def prune(root: str | Path, keep: int, disk: Disk | None = None) -> None:
-    """Remove all but the newest `keep` complete checkpoints, and incomplete ones older than
-    those.
-    """
-    root, disk = path_of(root), disk or Disk()
+def outdated(root: str | Path, keep: int) -> list[Path]:
+    """All but the newest `keep` complete checkpoints, and incomplete ones older than those."""
+    root = path_of(root)
     # damage in an old checkpoint must not end a job that saves a new one
     kept = [folder for folder, _ in _complete(root, damaged=False)][: max(1, keep)]
     if not kept:
-        return
-    for folder in _folders(root):
-        if folder < kept[-1] or (folder < kept[0] and folder not in kept):
-            _discard(folder, disk)
+        return []
+    return [f for f in folders_in(root) if f < kept[0] and f not in kept]
+
+
+def prune(root: str | Path, keep: int, disk: Disk | None = None) -> None:
+    """Remove what is `outdated`."""
+    root, disk = path_of(root), disk or Disk()
+    old = outdated(root, keep)
+    for folder in old:
+        _discard(folder, disk)
     for away in root.glob(".step-*") if is_local(root) else ():
         disk.remove(away)
 
