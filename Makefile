@@ -1,5 +1,5 @@
-# make run | test | slow | check | format | bench | soak | faults | docs | site | dist | protos | gpu |
-#      numba | types | clean
+# make run | test | slow | kills | check | format | bench | soak | faults | docs | site | dist |
+#      protos | gpu | numba | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 # Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
 # `make test PYTHON=python3.13` chooses the interpreter; each one so chosen has its own environment.
@@ -21,7 +21,7 @@ TEST_ARGS ?=
 TEST_JOBS ?= auto
 GPU_ARGS ?=
 
-.PHONY: run test slow check format types bench soak faults docs site dist protos gpu numba clean
+.PHONY: run test slow kills check format types bench soak faults docs site dist protos gpu numba clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -32,6 +32,9 @@ test: $(STAMP)
 
 slow: $(STAMP)
 	$(VENV)/bin/pytest -m slow $(TEST_ARGS)
+
+kills: $(STAMP)
+	BIREME_KILLS=1 $(VENV)/bin/pytest tests/pserver/test_durability.py -m slow $(TEST_ARGS)
 
 check: $(STAMP) types
 	$(VENV)/bin/ruff format --check .
