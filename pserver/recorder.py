@@ -48,10 +48,10 @@ class Recorder:
     def __init__(
         self, root: Path, part: str, payloads: RoundPayloads, disk: Disk | None = None
     ) -> None:
-        self.folder = root.absolute() / FOLDER / part
+        self.folder = root.resolve() / FOLDER / part
         self.known = Known()
         self.seconds = Histogram()  # to record a round
-        self._root = root.absolute()
+        self._root = root.resolve()
         self._part = part
         self._payloads = payloads
         self._disk = disk or Disk()
@@ -88,7 +88,7 @@ class Recorder:
         return write_part(self._disk, folder, head, pieces)
 
     def _relative(self, folder: Path) -> str:
-        return folder.absolute().relative_to(self._root).as_posix()
+        return folder.resolve().relative_to(self._root).as_posix()
 
     def _open(self, base: str) -> None:
         """Begin the next log."""

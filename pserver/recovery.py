@@ -47,7 +47,7 @@ def begin(
     if not _is_recorded(settings):
         _load(settings, updates)
         return None
-    root = Path(flags.get("checkpoint_dir")).absolute()
+    root = Path(flags.get("checkpoint_dir")).resolve()
     try:
         recorder = _recover(root, RoundPayloads(program, settings), updates, disk)
         known = recorder.known if recorder.known.lives else None

@@ -220,6 +220,16 @@ def test_a_server_may_be_killed_again_and_again(small: Small, root: Path) -> Non
     assert folder.is_dir()  # the base of the record
 
 
+def test_a_checkpoint_may_be_named_by_another_path(small: Small, root: Path) -> None:
+    (root.parent / "link").symlink_to(root)
+    small.step()
+    small.save(root.parent / "link", 1)
+    small.step()
+    assert logs(root) == ["log-000002", "start"]
+    small.restart()
+    assert small.step() == -3
+
+
 def test_a_log_that_is_missing_is_found_out(small: Small, root: Path) -> None:
     for _ in range(3):
         small.step()
