@@ -9,8 +9,15 @@ import numpy as np
 
 from bireme.arrays.values import SelectedRows
 from bireme.errors import ConfigError, FormatError, InvalidArgument
-from bireme.io.catalog import Listed, checkpoint_at, differences, listed, look_at
-from bireme.io.checkpoint import Checkpoint, is_folder_name, outdated, prune
+from bireme.io.catalog import (
+    Listed,
+    checkpoint_at,
+    differences,
+    is_checkpoint,
+    listed,
+    look_at,
+)
+from bireme.io.checkpoint import Checkpoint, outdated, prune
 from bireme.io.files import written
 from bireme.io.streams import write_value
 from bireme.text_tables import plain_text
@@ -36,7 +43,8 @@ def _bytes(size: int) -> str:
 
 def _rows(found: list[Listed]) -> Iterator[tuple[str, ...]]:
     for each in found:
-        saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.saved))
+        date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.saved))
+        saved = date if each.saved else "-"
         missing = f"{', '.join(each.missing)} missing" if each.missing else ""
         parts = f"{len(each.parts)}" if not each.problem else "-"
         size = _bytes(each.size)
@@ -100,7 +108,7 @@ def _variables(found: Checkpoint) -> Iterator[tuple[str, ...]]:
 
 def verify(path: Path) -> tuple[str, bool]:
     """Read every byte of a checkpoint, or of all below a directory; whether all is well."""
-    one = is_folder_name(path.resolve().name)
+    one = is_checkpoint(path)
     if one and not path.is_dir():
         raise ConfigError(f"there is no checkpoint {path}")
     found = [look_at(path)] if one else listed(path)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import ConfigError, FormatError
+from bireme.paths import is_local, reported
 
 from .checkpoint import (
     Checkpoint,
@@ -20,13 +21,21 @@ from .checkpoint import (
 )
 from .parts import Part
 
-__all__ = ["Difference", "Listed", "checkpoint_at", "differences", "listed", "look_at"]
+__all__ = [
+    "Difference",
+    "Listed",
+    "checkpoint_at",
+    "differences",
+    "is_checkpoint",
+    "listed",
+    "look_at",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A checkpoint's folder. It can be resumed from if it has parts, none is missing and there is
-    no `problem`; `size` is bytes of arrays, `saved` seconds since 1970.
+    no `problem`; `size` is bytes of arrays, `saved` seconds since 1970, or 0.
     """
 
     folder: Path
@@ -64,12 +73,26 @@ def listed(root: Path) -> list[Listed]:
 def look_at(folder: Path) -> Listed:
     """One checkpoint's folder."""
     step, run = step_and_run(folder)
-    saved = folder.stat().st_mtime
+    saved = _saved(folder)
     try:
         parts = parts_of(folder)
     except FormatError as error:
         return Listed(folder, step, run, saved, problem=error.message)
     return Listed(folder, step, run, saved, tuple(parts), tuple(missing_parts(parts)))
+
+
+def _saved(folder: Path) -> float:
+    """When a checkpoint's folder was last changed; 0 where its file system does not say."""
+    try:
+        with reported():
+            return float(folder.stat().st_mtime)
+    except OSError:
+        return 0.0
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether the path names one checkpoint, not a directory of them."""
+    return is_folder_name((path.resolve() if is_local(path) else path).name)
 
 
 def checkpoint_at(path: Path) -> Checkpoint:
@@ -80,7 +103,7 @@ def checkpoint_at(path: Path) -> Checkpoint:
         ConfigError: there is none, or it is incomplete.
         FormatError: it is damaged.
     """
-    if not is_folder_name(path.resolve().name):
+    if not is_checkpoint(path):
         found = newest_checkpoint(path)
         if found is None:
             raise ConfigError(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from click.testing import CliRunner, Result
 
 import bireme as fluid
@@ -13,6 +14,7 @@ from bireme.io.checkpoint import folder_of
 from bireme.io.disk import Disk
 from bireme.io.parts import Piece, write_part
 from bireme.io.streams import Reader
+from bireme.paths import path_of
 
 RUN = 0x18E9F88CE2FC31EF
 PARTS = ("server-0", "server-1", "trainer-0")
@@ -168,6 +170,19 @@ def test_names_that_leave_the_folder_are_refused(tmp_path: Path) -> None:
     write_part(Disk(), folder / "local", {"step": 1, "parts": ["local"]}, pieces)
     assert isinstance(ran("convert", folder, tmp_path / "out").exception, BiremeError)
     assert not (tmp_path / "escaped").exists()
+
+
+def test_a_directory_may_be_a_url() -> None:
+    pytest.importorskip("upath")
+    root = path_of("memory://commands")
+    folder = saved(root, 10)
+    saved(root, 20)
+    assert [row.split()[0] for row in said("list", root).splitlines()[1:]] == ["20", "10"]
+    assert "step 20" in said("show", root)
+    assert "step 10" in said("show", folder)
+    assert "complete" in said("verify", root)
+    assert "removed" in said("prune", "--keep", 1, root)
+    assert "3 variables" in said("convert", root, path_of("memory://converted"))
 
 
 def test_what_a_program_saves_is_listed(tmp_path: Path) -> None:
