@@ -4,6 +4,7 @@ Usage: matrix_job.py MODE [STEPS]. Run as a script, never collected as a test.
 """
 
 import argparse
+import importlib
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import bireme as fluid
 from bireme.fleet.role_maker import Role
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "wire"))
-import job
+job: Any = importlib.import_module("job")
 
 PAUSE = 0.02  # seconds that a step takes at least
 

@@ -14,9 +14,7 @@ CASES = {case.name: case for case in catalogue()}
 PAGE = Path(__file__).parent.parent.parent / "docs" / "faults.md"
 
 
-@pytest.mark.parametrize(
-    "name", ["kill/geo/server-1", "freeze/nccl2/trainer-0", "link/one-way-cut"]
-)
+@pytest.mark.parametrize("name", ["freeze/nccl2/trainer-0", "link/one-way-cut"])
 def test_survivors_name_the_victim_and_leave_nothing(name: str, tmp_path: Path) -> None:
     if name.startswith("link/") and (why := links.missing()):
         pytest.skip(why)
