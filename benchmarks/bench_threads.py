@@ -3,7 +3,8 @@
 Each case is a step: forward, mean, backward. Every side and number of threads is a process of its
 own; they take turns, case by case, so that they meet the same machine; ratios mean more than times.
 `gain` is the time with one thread over that with more, the median over rounds. The last table
-starts more processes than there are cores, all at once. Name a Python with torch in TORCH_PYTHON.
+starts more processes than there are cores, all at once. Ours keeps freed memory, as `bireme run`
+does. Name a Python with torch in TORCH_PYTHON.
 
     python benchmarks/bench_threads.py [--threads 2] [--rounds 6] [--save FILE] [CASE ...]
 """
@@ -196,7 +197,7 @@ class Side:
         self._process = subprocess.Popen(
             [python, WORKER, "--worker", side, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True, env={**os.environ, **limits},
+            text=True, env={"FLAGS_keep_freed_memory": "1", **os.environ, **limits},
         )  # fmt: skip
 
     def ask(self, case: str) -> None:

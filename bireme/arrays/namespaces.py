@@ -47,7 +47,7 @@ def block_bytes(xp: Any) -> int:
     """How much of an array a blocked kernel should process at a time: a cache-sized part on the
     CPU, everything on a device.
     """
-    return 1 << 20 if xp is np else 1 << 40
+    return 1 << 21 if xp is np else 1 << 40
 
 
 def to_host(array: Array) -> Array:

@@ -31,7 +31,6 @@ __all__ = ["count", "cut", "run", "settle", "share", "spread"]
 
 Job = Callable[[], object]
 _WORTH = 1 << 20  # elements touched: 0.1 ms; less work does not wake another thread
-_PIECES = 2  # most pieces per lane: other lanes take over from a delayed one
 
 
 class _Here(threading.local):
@@ -134,7 +133,7 @@ def spread(xp: Any, work: Callable[[slice], object], size: int, cost: int) -> No
     if xp is not np or count() == 1 or cost < _WORTH:
         work(slice(0, size))
     else:
-        share(work, cut(size, min(_PIECES * _count, max(_count, 2 * cost // _WORTH))))
+        share(work, cut(size, min(_count, 2 * cost // _WORTH)))
 
 
 def _forget() -> None:

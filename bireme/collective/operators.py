@@ -163,23 +163,53 @@ def _reducer(
 ) -> Action:
     """All-reduce all inputs as one array, asynchronously unless it `waits`."""
     ring, buffers = _ring(ops[0], context), FlatBuffers.of(context.scope)
-    named = [(op, name) for op in ops for name in op.input("X")]
-    names = tuple(name for _, name in named)
-    outs = [name for op in ops for name in op.output("Out")]
+    ins = _Variables([(op, name) for op in ops for name in op.input("X")])
+    outs = _Variables([(op, name) for op in ops for name in op.output("Out")])
 
     def reduce(env: Env) -> None:
-        values = [_value(op, env, name) for op, name in named]
+        values = ins.read(env)
         if isinstance(values[0], SelectedRows):
-            env.set(outs[0], _gathered_rows(ring(), values[0]))
+            outs.write(env, [_gathered_rows(ring(), values[0])])
             return
-        buffer = buffers.find(names, values, ring())
-        for out, view in zip(outs, buffer.fill(values), strict=True):
-            env.set(out, view)
+        buffer = buffers.find(ins.names, values, ring())
+        outs.write(env, buffer.fill(values))
         ring().start(lambda: ring().all_reduce(buffer.flat, reduction))
         if waits:
             ring().wait()
 
     return reduce
+
+
+class _Variables:
+    """Variables of one plan, read or written together: where they live is looked up once."""
+
+    def __init__(self, named: Sequence[tuple[Operator, str]]) -> None:
+        self.names = tuple(name for _, name in named)
+        self._ops = [op for op, _ in named]
+        self._slots: list[int] | None = None
+        self._known = False
+
+    def _find(self, env: Env) -> list[int] | None:
+        if not self._known:
+            self._slots, self._known = env.slots(self.names), True
+        return self._slots
+
+    def read(self, env: Env) -> list[Any]:
+        slots = self._find(env)
+        values = [env.frame[slot] for slot in slots] if slots else [None]
+        if any(value is None for value in values):
+            named = zip(self._ops, self.names, strict=True)
+            values = [_value(op, env, name) for op, name in named]
+        return values
+
+    def write(self, env: Env, values: Sequence[Any]) -> None:
+        slots = self._find(env)
+        if slots is None:
+            for name, value in zip(self.names, values, strict=True):
+                env.set(name, value)
+            return
+        for slot, value in zip(slots, values, strict=True):
+            env.frame[slot] = value
 
 
 def _gathered_rows(ring: Ring, mine: SelectedRows) -> SelectedRows:

@@ -17,7 +17,7 @@ __all__ = ["dot", "dots", "matmul"]
 
 _WORTH = 1 << 24  # multiplications: a fifth of a millisecond
 _PIECE = 1 << 26  # of a large product
-_MOST = 16
+_MOST = 8
 
 
 def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
@@ -61,11 +61,14 @@ def matmul(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
 
 
 def _pieces(a: Array, b: Array, out: Array) -> list[Callable[[], object]]:
-    """Jobs that each fill some rows of `out`, or some columns where there are more of those."""
+    """Jobs that each fill some columns of `out`, or some rows where there are many more of those:
+    BLAS copies what is not cut once per piece, and copies `b` more slowly.
+    """
     rows, columns = out.shape
     cost = a.size * columns
     count = 1 if cost < _WORTH else min(_MOST, 2 * max(1, round(cost / (2 * _PIECE))))
-    parts = lanes.cut(max(rows, columns), count)
-    if rows >= columns:
+    if rows > 2 * columns:
+        parts = lanes.cut(rows, count)
         return [partial(np.matmul, a[part], b, out=out[part]) for part in parts]
+    parts = lanes.cut(columns, count)
     return [partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts]

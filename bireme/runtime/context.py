@@ -1,6 +1,6 @@
 """Per-run context, and access to values by name for effects and control flow."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,15 @@ class Env:
             return self.context.parent.pair(name)
         cell = self.context.cells.get(name) or self.scope.find_var(name)
         return (None, ()) if cell is None else (cell.value, cell.lod)
+
+    def slots(self, names: Iterable[str]) -> list[int] | None:
+        """The slots of names that live in the frame alone: no cell, no LoD; else None. The same in
+        every run of a plan.
+        """
+        if self.layout.lod or any(name in self.context.cells for name in names):
+            return None
+        found = [self.layout.slots.get(name) for name in names]
+        return [slot for slot in found if slot is not None] if None not in found else None
 
     def put(self, name: str, value: Any, lod: Lod) -> None:
         """Set the value and LoD of `name`."""

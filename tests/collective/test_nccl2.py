@@ -259,9 +259,7 @@ def wide(rank: int, where: Sequence[str]) -> tuple[Program, Program]:
 
 
 @pytest.mark.wire
-def test_large_gradients_are_computed_where_the_other_ranks_add_them_up(
-    set_flag, endpoints, monkeypatch
-):
+def test_large_gradients_are_computed_where_the_other_ranks_add_them_up(endpoints, monkeypatch):
     in_place: list[bool] = []
     holds = FlatBuffer._holds
 
@@ -282,7 +280,7 @@ def test_large_gradients_are_computed_where_the_other_ranks_add_them_up(
     monkeypatch.setattr(MemoryTransport, "_reduce_in_place", reduced)
     runs = []
     for engine in ("local", "grpc"):
-        set_flag("collective_engine", engine)
+        flags.set_flags({"collective_engine": engine})
         in_place.clear()
         where = endpoints(3)
         runs += together([wide(rank, where) for rank in range(3)])
