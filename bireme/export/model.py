@@ -1,7 +1,7 @@
 """A saved model, or a program with a scope, as an ONNX model."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from bireme.runtime.executor import Executor
 from bireme.runtime.scope import Scope, global_scope, scope_guard
 from bireme.version import __version__
 
-from . import losses, matrices, recurrent, sequences, shapes, unary, vision  # noqa: F401  # rows
+from . import crf, losses, matrices, recurrent, sequences, shapes, unary, vision  # noqa: F401  # rows
 from .graph import OPSET, Graph
 from .table import CONVERSIONS, Call, place_of
 
@@ -198,8 +198,16 @@ def _pass_offsets_on(op: Operator, block: Block, offsets: dict[str, str]) -> Non
             offsets.setdefault(name, given)
 
 
+def _read(nodes: Iterable[Any]) -> Iterator[str]:
+    """The values that nodes and their sub-graphs read."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from _read(attribute.g.node)
+
+
 def _model(graph: Graph, inputs: list[Any], outputs: list[Any]) -> Any:
-    read = {name for node in graph.nodes for name in node.input}
+    read = set(_read(graph.nodes))
     constants = {name: array for name, array in graph.constants.items() if name in read}
     size = sum(array.nbytes for array in constants.values())
     if size > MOST - 2**20:

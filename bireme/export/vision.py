@@ -31,7 +31,7 @@ def _padding(op: Call, axes: int) -> dict[str, Any]:
 def convolution(op: Call) -> None:
     _channels_first(op, "data_format")
     axes = len(op.shape("Input")) - 2
-    attrs = {name: list(op.attr(name)) for name in ("strides", "dilations")}
+    attrs: dict[str, Any] = {name: list(op.attr(name)) for name in ("strides", "dilations")}
     attrs |= {"group": op.attr("groups") or 1, **_padding(op, axes)}
     kind = "Conv" if op.op.type in CONVOLUTIONS else "ConvTranspose"
     if kind == "ConvTranspose" and op.attr("output_size"):
@@ -50,7 +50,7 @@ def pool(op: Call) -> None:
         return
     if op.attr("adaptive"):
         raise op.refused("adaptive pooling to more than one value")
-    attrs = {"kernel_shape": ksize, "strides": list(op.attr("strides"))}
+    attrs: dict[str, Any] = {"kernel_shape": ksize, "strides": list(op.attr("strides"))}
     attrs |= _padding(op, len(ksize))
     if kind == "AveragePool":
         if op.attr("ceil_mode"):
