@@ -24,6 +24,8 @@ from .inference import load_inference_model, save_inference_model
 from .resuming import load_checkpoint, save_checkpoint
 from .state import load, load_program_state, save, set_program_state
 from .variables import (
+    get_parameter_value,
+    get_parameter_value_by_name,
     get_program_parameter,
     get_program_persistable_vars,
     is_parameter,
@@ -48,6 +50,8 @@ __all__ = [
     "compose",
     "default_collate_fn",
     "firstn",
+    "get_parameter_value",
+    "get_parameter_value_by_name",
     "get_program_parameter",
     "get_program_persistable_vars",
     "is_parameter",

@@ -5,7 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from bireme.arrays.growing_table import Table
+from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.ir import Parameter, Program, Variable, VarType, default_main_program
 from bireme.paths import is_local, joined
@@ -18,6 +21,8 @@ from .slices import is_server, load_slices
 from .streams import Reader, write_value
 
 __all__ = [
+    "get_parameter_value",
+    "get_parameter_value_by_name",
     "get_program_parameter",
     "get_program_persistable_vars",
     "is_parameter",
@@ -49,6 +54,27 @@ def get_program_parameter(program: Program) -> list[Variable]:
 
 def get_program_persistable_vars(program: Program) -> list[Variable]:
     return [v for v in program.list_vars() if is_persistable(v)]
+
+
+def get_parameter_value(para: Variable, executor: Any) -> Array:
+    """The value of a parameter in the current scope.
+
+    Raises:
+        InvalidArgument: the variable is no parameter, or has no value yet.
+    """
+    if not is_parameter(para):
+        raise InvalidArgument(f"{para.name!r} is not a parameter")
+    return np.array(_value(global_scope(), para))
+
+
+def get_parameter_value_by_name(name: str, executor: Any, program: Program | None = None) -> Array:
+    """The value of the parameter of this name in the current scope.
+
+    Raises:
+        UnknownName: the program has no such variable.
+        InvalidArgument: it is no parameter, or has no value yet.
+    """
+    return get_parameter_value(plain(program).global_block().var(name), executor)
 
 
 # -- saving ------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import guards
 from .block import Block
@@ -11,6 +11,9 @@ from .names import is_grad
 from .operator import DRAW, Operator
 from .printing import print_program
 from .variable import Parameter, Variable
+
+if TYPE_CHECKING:
+    from .proto import ProgramDesc
 
 
 class Program:
@@ -168,6 +171,13 @@ class Program:
 
     def __str__(self) -> str:
         return print_program(self)
+
+    @property
+    def desc(self) -> "ProgramDesc":
+        """The serialised form: `program.desc.serialize_to_string()`."""
+        from .proto import ProgramDesc
+
+        return ProgramDesc(self)
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> "Program":

@@ -49,6 +49,20 @@ _READ_BY_SOME: dict[str, dict[str, Any]] = {
 
 
 # -- to ProgramDesc ----------------------------------------------------------------------------
+class ProgramDesc:
+    """What scripts ask of `Program.desc`."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def serialize_to_string(self) -> bytes:
+        """The program as Fluid's ProgramDesc; `Program.parse_from_string` reads it."""
+        return to_bytes(self._program)
+
+    def num_blocks(self) -> int:
+        return self._program.num_blocks
+
+
 def to_bytes(program: Program) -> bytes:
     """The serialised ProgramDesc."""
     return to_desc(program).SerializeToString(deterministic=True)

@@ -15,7 +15,7 @@ __all__ = ["explain_all"]
 def explain_all(names: MutableMapping[str, Any]) -> None:
     """Replace the functions among `names` that take Variables by ones that explain a failure."""
     for name, value in list(names.items()):
-        if isinstance(value, FunctionType) and value.__module__.startswith("bireme.layers"):
+        if isinstance(value, FunctionType) and value.__module__.startswith(__package__ or ""):
             kinds = value.__annotations__.items()
             wanted = {k: kind for k, kind in kinds if k != "return" and _only_variables(kind)}
             if wanted:

@@ -1,8 +1,9 @@
 """Data parallelism inside one process: replicas of the model on threads, with one update.
 
 The program is split in two: what each replica computes on its part of the batch (forward and
-backward), and what is computed once (updates, schedules, communication). Gradients are summed in
-replica order, weighted by their rows, so the result is that of the whole batch and is reproducible.
+backward), and what is computed once (updates, schedules, communication). Gradients are the means
+over the replicas, summed in replica order: with even parts the result is that of the whole batch,
+and it is reproducible.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -127,36 +128,32 @@ def _sequences(tensor: LoDTensor, bounds: list[tuple[int, int]]) -> list[LoDTens
     return pieces
 
 
-def _rows(feed: Mapping[str, Any]) -> int:
-    return max((len(v) for v in feed.values() if hasattr(v, "__len__")), default=1)
-
-
 # -- joining -----------------------------------------------------------------------------------
-def joined(values: Sequence[Any], weights: Sequence[float]) -> Any:
-    """Join the replicas' values in order: the weighted sum of floating-point arrays."""
+def joined(values: Sequence[Any], scale: float) -> Any:
+    """Join the replicas' values in order: the sum of floating-point arrays, times `scale`."""
     values = [v.array if isinstance(v, LoDTensor) and not v.offsets else v for v in values]
     first = values[0]
     if isinstance(first, SelectedRows):
         xp = namespace_of(first.value)
         rows = xp.concatenate([v.rows for v in values])
-        scaled = [v.value * v.value.dtype.type(w) for v, w in zip(values, weights, strict=True)]
+        scaled = [v.value * v.value.dtype.type(scale) for v in values]
         return SelectedRows(rows, xp.concatenate(scaled), first.height)
     if getattr(getattr(first, "dtype", None), "kind", "") != "f":
         return first
-    total: Array = first * first.dtype.type(weights[0])
-    for value, weight in zip(values[1:], weights[1:], strict=True):
-        total += value * value.dtype.type(weight)
+    factor = first.dtype.type(scale)
+    total: Array = first * factor
+    for value in values[1:]:
+        total += value * factor
     return total
 
 
-def _scaled(values: Sequence[Any], weights: Sequence[float]) -> list[Any]:
+def _scaled(values: Sequence[Any], scale: float) -> list[Any]:
     """The gradients with respect to each replica's part of the loss."""
-    pairs = zip(values, weights, strict=True)
     return [
-        LoDTensor(joined([v.array], [w]), v.offsets)
+        LoDTensor(joined([v.array], scale), v.offsets)
         if isinstance(v, LoDTensor)
-        else joined([v], [w])
-        for v, w in pairs
+        else joined([v], scale)
+        for v in values
     ]
 
 
@@ -184,12 +181,14 @@ class Replicas:
             )
         )
         columns = dict(zip(wanted, zip(*found, strict=True), strict=True))
-        weights = self._weights(feeds)
-        given = {name: joined(columns[name], weights) for name in halves.passed}
+        strategy = self._build.strategy.gradient_scale_strategy
+        even = strategy == GradientScaleStrategy.CoeffNumDevice
+        scale = 1.0 / len(feeds) if even else 1.0
+        given = {name: joined(columns[name], scale) for name in halves.passed}
         last = [name for name in fetches if name not in columns]
         final = dict(zip(last, execute(halves.once, given, last, scope, 0), strict=True))
-        final.update((n, joined(columns[n], weights)) for n in halves.sums.intersection(columns))
-        shown = {n: _scaled(columns[n], weights) for n in halves.slopes.intersection(columns)}
+        final.update((n, joined(columns[n], scale)) for n in halves.sums.intersection(columns))
+        shown = {n: _scaled(columns[n], scale) for n in halves.slopes.intersection(columns)}
         shown.update((n, [value] * len(feeds)) for n, value in final.items())
         return [list(shown.get(n, columns.get(n, ()))) for n in fetches]
 
@@ -201,12 +200,6 @@ class Replicas:
         if self._halves is None or self._made is not made:
             self._halves, self._made = cut(made), made
         return self._halves
-
-    def _weights(self, feeds: Sequence[Mapping[str, Any]]) -> list[float]:
-        if self._build.strategy.gradient_scale_strategy != GradientScaleStrategy.CoeffNumDevice:
-            return [1.0] * len(feeds)
-        rows = [_rows(feed) for feed in feeds]
-        return [n / sum(rows) for n in rows]
 
     def _scopes(self, scope: Scope, halves: Halves) -> list[Scope]:
         """Scopes of the other replicas: shared parameters, separate running statistics."""

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from bireme.ir import Operator
+
 from . import names
 from .python2 import old_syntax
 
@@ -35,6 +37,11 @@ BUILTINS = {  # of Python 2
     "basestring": "str", "cmp": "(a > b) - (a < b)", "execfile": "exec(open(path).read())",
     "file": "open", "long": "int", "raw_input": "input", "reduce": "functools.reduce",
     "reload": "importlib.reload", "unichr": "chr", "unicode": "str", "xrange": "range",
+}  # fmt: skip
+EDITS = {  # of operators in place, and what makes the new operator
+    "_remove_attr": "replaced(attrs=...)", "_rename_input": "renamed({old: new})",
+    "_rename_output": "renamed({old: new})", "_set_attr": "with_attrs({name: value})",
+    "_update_desc_attr": "with_attrs({name: value})",
 }  # fmt: skip
 METHODS = {  # of Python 2's dicts, iterators and modules
     "getcwdu": "getcwd", "has_key": "`key in d`", "iteritems": "items", "iterkeys": "keys",
@@ -103,6 +110,11 @@ def _on_attribute(owner: Any, name: str) -> str:
     if isinstance(owner, ModuleType):
         known = names.namesakes().get(owner.__name__, (owner.__name__,))
         return on_name(f"{known[0]}.{name}") if known[0].startswith("paddle") else ""
+    if isinstance(owner, Operator) and name in EDITS:
+        return (
+            "operators are shared by programs and do not change: "
+            f"block.put(block.ops.index(op), op.{EDITS[name]})"
+        )
     return f"{name} is Python 2: write {METHODS[name]}" if name in METHODS else ""
 
 

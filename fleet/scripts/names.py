@@ -77,6 +77,7 @@ MODULES = {
     "paddle.fluid.wrapped_decorator": "bireme.fleet.scripts.text_forms",
     "paddle.reader": "bireme.reader",
     "paddle.utils.plot": "bireme.fleet.scripts.plot",
+    "paddle.version": "bireme.fleet.scripts.version_names",
     "paddle.reader.decorator": "bireme.reader.decorators",
 }
 MODULES |= PROGRAMS | {"paddle.distributed.fleet": "bireme.fleet.api.v2"}

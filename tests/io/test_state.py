@@ -61,3 +61,13 @@ def test_without_a_list_everything_must_be_there(tmp_path: Path) -> None:
     fluid.layers.create_parameter([1], "float32", name="later")
     with pytest.raises(FormatError, match="'later' is not in the saved state"):
         fluid.load(main, str(tmp_path / "model"), exe)
+
+
+def test_the_value_of_a_parameter_is_read_by_its_name(tmp_path: Path) -> None:
+    main, exe, _ = _trained(tmp_path)
+    name = main.all_parameters()[0].name
+    assert not fluid.io.get_parameter_value_by_name(name, exe, main).any()
+    fluid.load(main, str(tmp_path / "model"), exe)
+    assert fluid.io.get_parameter_value_by_name(name, exe).any()
+    with pytest.raises(InvalidArgument, match="not a parameter"):
+        fluid.io.get_parameter_value_by_name("x", exe)

@@ -161,3 +161,11 @@ def test_a_guard_restores_the_programs_after_an_error() -> None:
     with pytest.raises(RuntimeError), program_guard(Program(), Program()):
         raise RuntimeError
     assert default_main_program() is before
+
+
+def test_the_desc_of_a_program_is_its_serialised_form() -> None:
+    program = Program()
+    program.global_block().create_var(name="x", shape=[2], dtype="float32")
+    assert program.desc.num_blocks() == 1
+    again = Program.parse_from_string(program.desc.serialize_to_string())
+    assert str(again) == str(program)

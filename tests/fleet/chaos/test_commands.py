@@ -74,7 +74,19 @@ def test_a_cluster_that_learns_otherwise_is_found_with_its_first_step(tmp_path: 
 
 def test_a_job_survives_cuts_kills_and_a_bad_disk_with_the_same_bits(tmp_path: Path) -> None:
     """The short form of `make soak`."""
-    words = ("chaos", "train.py", "--seed", "3", "--count", "3", "--servers", "1", "--trainers", "1", "0.01")
+    words = (
+        "chaos",
+        "train.py",
+        "--seed",
+        "3",
+        "--count",
+        "3",
+        "--servers",
+        "1",
+        "--trainers",
+        "1",
+        "0.01",
+    )
     env = {"FLAGS_checkpoint_dir": "x", "FLAGS_checkpoint_every_steps": "10"}
     code, said = bireme(tmp_path, *words, "--faults", "kill,cut,disk", **env)
     assert code == 0, said

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bireme.fleet.scripts import names
+from bireme.fleet.scripts import advice, names
+from bireme.ir import Operator
 
 SPELLINGS = """
     layers.nn:conv2d layers.nn:LayerHelper layers.nn:np layers.control_flow:While
@@ -23,7 +24,8 @@ SPELLINGS = """
     core:EnforceNotMet core:Place core:op_proto_and_checker_maker core:SelectedRows core:Tensor
     reader:PyReader data_feeder:DataFeeder data_feeder:check_variable_and_dtype
     data_feeder:convert_dtype layers.nn:check_type layers.detection:detection_map
-    param_attr:ParamAttr
+    param_attr:ParamAttr contrib.decoder.beam_search_decoder:StateCell
+    io:get_parameter_value_by_name
 """.split()
 
 
@@ -79,3 +81,17 @@ print(subprocess.check_output(["python", "-c", child], text=True)[:20])
         "module 'paddle.fluid.layers' has no attribute 'nonsense'",
         "1.8.5 <function fc a",
     ]
+
+
+def test_the_version_of_fluid_is_that_which_scripts_ask_for() -> None:
+    import bireme.fleet.scripts.version_names as version
+
+    assert names.home_of("paddle.version") == version.__name__
+    assert ".".join([version.major, version.minor, version.patch]) == version.full_version
+
+
+def test_an_operator_edited_in_place_is_told_how_to_be_replaced() -> None:
+    operator = Operator("batch_norm")
+    with pytest.raises(AttributeError) as caught:
+        operator._set_attr("is_test", True)  # type: ignore[attr-defined]
+    assert "op.with_attrs" in advice.on_error(caught.value)
