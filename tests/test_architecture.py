@@ -87,7 +87,6 @@ HIDDEN = {
     ("bireme/collective/mpi.py", "mpi4py.MPI"): "mpi4py is optional, and starts MPI when it loads",
     ("bireme/collective/register.py", "bireme.net.grpc_client"): _GRPC,
     ("bireme/collective/register.py", "bireme.net.grpc_server"): _GRPC,
-    ("bireme/dataset/common.py", "module"): "OpenCV, SciPy or Pillow, when a data set needs it",
     ("bireme/ir/program.py", "bireme.ir.proto"): "protobuf loads when a program is read from bytes",
     ("bireme/monitoring/admin.py", "bireme.monitoring.admin_server"): "an HTTP server few ask for",
     ("bireme/text_tables.py", "rich.console.Console"): _RICH,
