@@ -28,6 +28,7 @@ SYNONYMS = set(  # written by the same functions as forms that are compared
     "depthwise_conv2d_transpose".split()
 )
 NOT_WHOLE = {"translation": "while"}
+LARGE = {"resnet50", "se_resnext50"}
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 Build = Callable[[], list[Any]]
 
@@ -76,9 +77,14 @@ def built(model: Model) -> tuple[Any, Any, list[Any]]:
     return main, startup, [block.var(mean.input("X")[0]), block.var(loss.name)]
 
 
-@pytest.mark.parametrize(
-    "model", [m for m in MODELS if m.name not in NOT_WHOLE], ids=lambda m: m.name
-)
+WHOLE = [
+    pytest.param(m, id=m.name, marks=[pytest.mark.slow] if m.name in LARGE else [])
+    for m in MODELS
+    if m.name not in NOT_WHOLE
+]
+
+
+@pytest.mark.parametrize("model", WHOLE)
 def test_a_model_computes_the_same(model: Model) -> None:
     main, startup, targets = built(model)
     compare(main, startup, model.feed(1), targets)
@@ -285,6 +291,7 @@ def saved(folder: Path) -> tuple[Any, Any]:
     return feed, wanted
 
 
+@pytest.mark.wire
 def test_the_command_exports_a_saved_model(tmp_path: Path) -> None:
     feed, wanted = saved(tmp_path / "model")
     out = tmp_path / "out.onnx"
@@ -304,6 +311,7 @@ def test_the_command_exports_a_saved_model(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, **CLOSE)
 
 
+@pytest.mark.wire
 def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bireme", "export", str(tmp_path / "none"), "--onnx", "x.onnx"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
