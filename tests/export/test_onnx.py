@@ -29,7 +29,7 @@ SYNONYMS = set(  # written by the same functions as forms that are compared
 )
 NOT_WHOLE = {"translation": "while"}
 LARGE = {"resnet50", "se_resnext50"}
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+CLOSE: Any = {"rtol": 1e-5, "atol": 1e-5}
 Build = Callable[[], list[Any]]
 
 
