@@ -4,8 +4,8 @@ Both sides train the same models with SGD on the host, one process per rank, one
 unless `--threads` says otherwise. Jobs are started once and take turns by rounds, so that they meet
 the same machine; ratios mean more than times. A step takes as long as its slowest rank; a ratio is
 the median over rounds of our median step over the peer's in the same round, counting the steps that
-other processes disturbed least (`undisturbed.py`). `alone` is the step of
-one process without anybody to exchange with. Name a Python with torch in TORCH_PYTHON.
+other processes disturbed least (`undisturbed.py`). `alone` is the step of one process without
+anybody to exchange with. Name a Python with torch in TORCH_PYTHON.
 
     python benchmarks/bench_ddp.py [--ranks 2 4] [--rounds 8] [--save FILE] [MODEL ...]
 """

@@ -3,9 +3,9 @@
 Each case is a step: forward, mean, backward. Every side and number of threads is a process of its
 own; they take turns, case by case, so that they meet the same machine; ratios mean more than times.
 `gain` is the time with one thread over that with more, the median over rounds; of a round, the
-steps that other processes disturbed least count (`undisturbed.py`). The last table
-starts more processes than there are cores, all at once. Ours keeps freed memory, as `bireme run`
-does. Name a Python with torch in TORCH_PYTHON.
+steps that other processes disturbed least count (`undisturbed.py`). The last table starts more
+processes than there are cores, all at once. Ours keeps freed memory, as `bireme run` does. Name a
+Python with torch in TORCH_PYTHON.
 
     python benchmarks/bench_threads.py [--threads 2] [--rounds 6] [--save FILE] [CASE ...]
 """
