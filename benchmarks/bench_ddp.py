@@ -3,8 +3,9 @@
 Both sides train the same models with SGD on the host, one process per rank, one thread per process
 unless `--threads` says otherwise. Jobs are started once and take turns by rounds, so that they meet
 the same machine; ratios mean more than times. A step takes as long as its slowest rank; a ratio is
-the median over rounds of our median step over the peer's in the same round. `alone` is the step of
-one process without anybody to exchange with. Name a Python with torch in TORCH_PYTHON.
+the median over rounds of our median step over the peer's in the same round, counting the steps that
+other processes disturbed least (`undisturbed.py`). `alone` is the step of one process without
+anybody to exchange with. Name a Python with torch in TORCH_PYTHON.
 
     python benchmarks/bench_ddp.py [--ranks 2 4] [--rounds 8] [--save FILE] [MODEL ...]
 """
@@ -20,14 +21,14 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 import cluster_models
 from peer import machine
+from undisturbed import Step, timed, together, undisturbed
 
 WORKER = str(Path(__file__).resolve())
 TORCH = os.environ.get("TORCH_PYTHON", sys.executable)
-STEPS = {"mlp": 20, "layers": 10, "wide": 10}
+STEPS = {"mlp": 24, "layers": 40, "wide": 12}
 WHAT = {
     "mlp": "MLP 32-1280-1280-2, batch 128, 6.7 MB",
     "layers": "201 layers of 16 x 16, batch 8",
@@ -104,12 +105,7 @@ def worker(side: str, model: str, rank: str, endpoints: str) -> None:
         step()
     print(json.dumps([]), flush=True)
     for _ in sys.stdin:
-        times = []
-        for _ in range(STEPS[model]):
-            began = perf_counter()
-            step()
-            times.append(perf_counter() - began)
-        print(json.dumps(times), flush=True)
+        print(json.dumps(timed(step, steps=STEPS[model])), flush=True)
     os._exit(0)  # the ranks leave together; neither side's farewell is measured
 
 
@@ -133,14 +129,14 @@ class Job:
         self.rounds: list[list[float]] = []
         self._answers()
 
-    def _answers(self) -> list[list[float]]:
+    def _answers(self) -> list[list[Step]]:
         return [answer(process) for process in self._processes]
 
     def round(self) -> None:
         for process in self._processes:
             process.stdin.write("\n")
             process.stdin.flush()
-        self.rounds.append([max(times) for times in zip(*self._answers(), strict=True)])
+        self.rounds.append(undisturbed(together(self._answers())))
 
     @property
     def typical(self) -> float:
@@ -154,7 +150,7 @@ class Job:
             process.wait(60)
 
 
-def answer(process: "subprocess.Popen[str]") -> list[float]:
+def answer(process: "subprocess.Popen[str]") -> list[Step]:
     for line in process.stdout:
         if line.startswith("["):
             return json.loads(line)

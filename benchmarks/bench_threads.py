@@ -2,9 +2,10 @@
 
 Each case is a step: forward, mean, backward. Every side and number of threads is a process of its
 own; they take turns, case by case, so that they meet the same machine; ratios mean more than times.
-`gain` is the time with one thread over that with more, the median over rounds. The last table
-starts more processes than there are cores, all at once. Ours keeps freed memory, as `bireme run`
-does. Name a Python with torch in TORCH_PYTHON.
+`gain` is the time with one thread over that with more, the median over rounds; of a round, the
+steps that other processes disturbed least count (`undisturbed.py`). The last table starts more
+processes than there are cores, all at once. Ours keeps freed memory, as `bireme run` does. Name a
+Python with torch in TORCH_PYTHON.
 
     python benchmarks/bench_threads.py [--threads 2] [--rounds 6] [--save FILE] [CASE ...]
 """
@@ -18,12 +19,12 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import fluid_models
 import numpy as np
 from peer import machine
+from undisturbed import timed, undisturbed
 
 WORKER = str(Path(__file__).resolve())
 TORCH = os.environ.get("TORCH_PYTHON", sys.executable)
@@ -179,12 +180,7 @@ def worker(side: str, threads: str) -> None:
             steps[name] = makers[side](name)
             for _ in range(3):
                 steps[name]()
-        times, until = [], perf_counter() + ROUND
-        while perf_counter() < until or len(times) < 3:
-            began = perf_counter()
-            steps[name]()
-            times.append(perf_counter() - began)
-        print(json.dumps(times), flush=True)
+        print(json.dumps(timed(steps[name], seconds=ROUND)), flush=True)
 
 
 # -- the tables ----------------------------------------------------------------------------------
@@ -205,10 +201,10 @@ class Side:
         self._process.stdin.flush()
 
     def answer(self) -> float:
-        """Seconds of a step, the median of a round."""
+        """Seconds of a step, the median of a round's undisturbed steps."""
         for line in self._process.stdout:
             if line.startswith("["):
-                return median(json.loads(line))
+                return median(undisturbed(json.loads(line)))
         raise RuntimeError("a side ended before it answered")
 
     def close(self) -> None:
