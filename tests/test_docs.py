@@ -139,7 +139,8 @@ def test_a_link_leads_somewhere(page: Path, target: str) -> None:
         assert place in slugs
 
 
-def test_every_page_is_in_the_site() -> None:
+def test_the_pages_that_the_site_lists_are_there() -> None:
     text = (ROOT / "mkdocs.yml").read_text()
-    listed = set(re.findall(r"[\w/-]+\.md", text.partition("\nnav:")[2]))
-    assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    listed = re.findall(r"[\w/-]+\.md", text.partition("\nnav:")[2])
+    assert [name for name in listed if not (DOCS / name).is_file()] == []
+    assert len(listed) == len(set(listed)) > 20
