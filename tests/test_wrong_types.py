@@ -38,7 +38,7 @@ WRONG: dict[str, Callable[[], object]] = {
     "a name for a variable": lambda: L.fc("x", 3),
     "a number for a loss's input": lambda: L.dice_loss(3, _data("int64")),
     "a list for a variable": lambda: L.batch_norm([_data()]),
-    "a list of numbers for variables": lambda: L.sequence_concat([3]),
+    "a list of numbers for variables": lambda: L.sequence_concat([3]),  # type: ignore[list-item]
     "a number for a tensor to cut": lambda: L.slice(3, [0], [0], [1]),
     "a number for an attribute": lambda: fluid.ParamAttr._to_attr(3.3),
     "a name for a shape": lambda: L.fill_constant("a", "float32", 1),

@@ -31,9 +31,9 @@ class InitState:
         need_reorder: bool = False,
         dtype: Any = "float32",
     ) -> None:
-        if init is None and init_boot is None:
-            raise InvalidArgument("InitState needs init, or init_boot to take the rows from")
         if init is None:
+            if init_boot is None:
+                raise InvalidArgument("InitState needs init, or init_boot to take the rows from")
             init = layers.fill_constant_batch_size_like(
                 input=init_boot, shape=list(shape or ()), dtype=dtype, value=value
             )
@@ -327,10 +327,10 @@ class BeamSearchDecoder:
         total = layers.elementwise_add(
             x=layers.log(top), y=layers.reshape(scores, shape=[-1]), axis=0
         )
-        found: tuple[Variable, Variable] = layers.beam_search(
+        best_ids, best_scores, *_ = layers.beam_search(
             ids, scores, words, total, self._beams, end_id=self._end, level=0
         )
-        return found
+        return best_ids, best_scores
 
     def __call__(self) -> tuple[Variable, Variable]:
         """(ids, scores) of the found sentences, as `layers.beam_search_decode` gives them."""

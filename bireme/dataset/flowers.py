@@ -3,7 +3,7 @@ SciPy. Samples are (3 x 224 x 224 floats, label).
 """
 
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ _MEAN = (103.94, 116.78, 123.68)  # of blue, green and red in ImageNet
 _THREADS = 4
 
 Mapper = Callable[[tuple[bytes, int]], Any]
-Reader = Callable[[], Iterator[Any]]
+Reader = Callable[[], Iterable[Any]]
 
 
 def default_mapper(is_train: bool, sample: tuple[bytes, int]) -> tuple[Array, int]:

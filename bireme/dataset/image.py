@@ -149,7 +149,7 @@ def batch_images_from_tar(
     if folder.exists():
         return str(listing)
     folder.mkdir(parents=True)
-    names = []
+    names: list[Path] = []
     with tarfile.open(data_file) as archive:
         members = [m for m in archive.getmembers() if m.name in img2label]
         for start in range(0, len(members), num_per_batch):

@@ -60,8 +60,10 @@ def _wrong(layer: Callable[..., Any], wanted: Mapping[str, Any], args: Any, kwar
     for name, kind in wanted.items():
         value = given.get(name)
         if name in given and value is not signature.parameters[name].default:
-            many = isinstance(value, list | tuple) and kind is not Variable
-            for item in value if many else [value]:
+            items = [value]
+            if kind is not Variable and isinstance(value, list | tuple):
+                items = list(value)
+            for item in items:
                 if not isinstance(item, Variable):
                     return f"{name} must be a Variable, got {type(item).__name__}"
     return ""

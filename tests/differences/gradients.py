@@ -62,12 +62,26 @@ GRADIENTS = (
         ("value:layers/pad",),
     ),
     Difference(
-        "`layers.group_norm` without a scale",
+        "`layers.group_norm`",
         "leaves the mean out of the gradient",
         "takes it in",
         "the gradient agrees with finite differences",
         _SLOPES,
         ("value:vision/group_norm", "value:vision/group_norm_last", "value:vision/group_norm_relu"),
+    ),
+    Difference(
+        "`layers.softmax_with_cross_entropy(ignore_index=...)`, on the CPU",
+        "gives rows whose label is ignored a gradient",
+        "gives them none",
+        "the loss does not depend on them",
+        "ops/test_refusals.py::test_an_ignored_label_teaches_nothing",
+    ),
+    Difference(
+        "`layers.soft_relu`",
+        "ends the gradient where the result reaches the threshold",
+        "ends it where x does",
+        "the gradient agrees with finite differences",
+        _SLOPES,
     ),
     Difference(
         "a gradient through `layers.While`",

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import bireme as fluid
+from bireme.ir import Variable as Var
 
 L = fluid.layers
-Var = fluid.Variable
 LENGTHS = [[2, 3]]
 
 
-def _image(x: Var, channels: int = 4) -> Var:
+def _image(x: Var, channels: int = 4) -> Any:
     return L.reshape(
         x, [-1, channels, 2, 2][: 2 if channels == 4 else 4] + [1, 1] * (channels == 4)
     )

@@ -90,6 +90,15 @@ def test_an_ignored_label_costs_nothing() -> None:
     assert _cross_entropy(-1, ignore=-1) == 0.0
 
 
+def test_an_ignored_label_teaches_nothing() -> None:
+    x, y = _x(2, 3), _x(2, 1, name="y", dtype="int64")
+    x.stop_gradient = False
+    slope = fluid.gradients(L.softmax_with_cross_entropy(x, y, ignore_index=1), x)
+    feed = {"x": np.zeros((2, 3), np.float32), "y": np.array([[1], [2]])}
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=slope)
+    np.testing.assert_allclose(found, [[0, 0, 0], [1 / 3, 1 / 3, -2 / 3]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("layer", ["elementwise_div", "elementwise_mod", "elementwise_floordiv"])
 def test_whole_numbers_divided_by_zero_are_refused(layer: str) -> None:
     out = getattr(L, layer)(_x(2, dtype="int64"), _x(2, name="y", dtype="int64"))
