@@ -1,4 +1,4 @@
-# make run | test | slow | kills | check | format | bench | soak | faults | docs | site | dist |
+# make run | test | slow | kills | check | format | bench | soak | faults | docs | pictures | site | dist |
 #      protos | gpu | numba | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 # Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
@@ -21,7 +21,7 @@ TEST_ARGS ?=
 TEST_JOBS ?= auto
 GPU_ARGS ?=
 
-.PHONY: run test slow kills check format types bench soak faults docs site dist protos gpu numba clean
+.PHONY: run test slow kills check format types bench soak faults docs pictures site dist protos gpu numba clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -65,6 +65,10 @@ docs: $(STAMP)
 	$(RUN) tools/operators_table.py > docs/operators.md
 	$(RUN) tools/compatibility_table.py > docs/compatibility.md
 	$(RUN) tools/differences_table.py > docs/differences.md
+	$(RUN) tools/grafana_dashboard.py > docs/monitoring/grafana.json
+
+pictures: $(STAMP)
+	$(RUN) tools/dashboard_pictures.py
 
 site: $(STAMP) types
 	$(RUN) -m venv build/docs

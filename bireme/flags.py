@@ -84,6 +84,8 @@ TABLE: tuple[Flag, ...] = (
     ),
     Flag("rejoin_seconds", 60.0, "how long trainers wait for a server that was started again"),
     Flag("admin_port", -1, "health, metrics, status and stacks by HTTP: -1 none, 0 any free port"),
+    Flag("trace_dir", "", "record every operator, for `bireme trace`; written there at the end"),
+    Flag("log_json", False, "a line of JSON for each line that a script or bireme prints"),
     Flag(
         "admin_host",
         "127.0.0.1",

@@ -16,6 +16,7 @@ from bireme.errors import ConfigError
 from .checkpoint_commands import checkpoint
 from .launcher.job import MODES, Job
 from .scripts import uncaught
+from .telemetry_commands import COMMANDS
 
 __all__ = ["main"]
 
@@ -51,6 +52,8 @@ def main() -> None:
     bireme export model/ --onnx model.onnx              a saved model for other programs
     bireme top                                          watch the processes of a job
     bireme checkpoint list run7/                        what a job has saved
+    bireme dashboard                                    the same and more, in the browser
+    bireme trace                                        what each process does, as a Chrome trace
     bireme demo                                         a tour in a minute
     bireme flags                                        every flag and its value
     """
@@ -81,6 +84,10 @@ def main() -> None:
               help="Start nothing; print the job as a manifest or a batch script.")  # fmt: skip
 @click.option("--image", default="", help="Container image, for --emit kubernetes.")
 @click.option("--name", default="", help="Name of the job, for --emit.  [default: the script's]")
+@click.option("--dashboard", is_flag=True,
+              help="Serve `bireme dashboard` of this job while it runs.")  # fmt: skip
+@click.option("--tensorboard", default="", help="Write TensorBoard event files to this folder.")
+@click.option("--trace", is_flag=True, help="Record every operator; write LOG_DIR/trace.json.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **options: Any) -> None:
@@ -102,6 +109,7 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
     bireme launch --mode nccl2 --trainers 2 examples/digits.py
     bireme launch --emit kubernetes --image registry/train:1 train.py | kubectl apply -f -
     bireme launch --emit slurm --servers 2 --trainers 8 train.py | sbatch
+    bireme launch --dashboard --trainers 4 examples/ctr.py
     bireme launch train.py --role {role} --trainer_id {index} --endpoints {servers} \\
         --current_endpoint {endpoint} --trainers {trainers}
     """
@@ -176,53 +184,19 @@ def check(paths: tuple[str, ...]) -> None:
     bireme check train.py
     bireme check models/
     """
+    from bireme.progress_bars import progress
+
     from .scripts.check import report, scripts
 
-    stops = False
-    for path in scripts(list(paths)):
-        lines, stopped = report(path)
-        stops = stops or stopped
-        for line in lines or [f"{path}: nothing found"]:
-            click.echo(line)
+    stops, found = False, scripts(list(paths))
+    with progress("reading", len(found), "scripts") as done:
+        for path in found:
+            lines, stopped = report(path)
+            stops = stops or stopped
+            for line in lines or [f"{path}: nothing found"]:
+                click.echo(line)
+            done()
     sys.exit(int(stops))
-
-
-@main.command(short_help="A live table of a running cluster.")
-@click.option("--log-dir", default="log", show_default=True, type=click.Path(path_type=Path),
-              help="Where the launcher of the job writes its logs.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Print one table and end.")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between two tables.")
-@click.argument("endpoints", nargs=-1)
-def top(endpoints: tuple[str, ...], log_dir: Path, once: bool, interval: float) -> None:
-    """Watch a running cluster: one row per process, asked at its admin port.
-
-    A job that `bireme launch` started from here is found by itself (--log-dir, if it was given
-    one). For any other, set FLAGS_admin_port in each process and name the ports as HOST:PORT.
-
-    \b
-    state      running, starting, waits for trainer N, no answer, done, or exit CODE
-    step       steps of a trainer, updates of a server
-    loss       what minimize() was called on, if the script fetches it
-    wait       how long a step waits for its round and the new parameters
-    stale      others' steps between a trainer's pull and its push (0 in sync)
-    in/s out/s bytes of gradients, parameters and rows
-
-    \b
-    bireme launch train.py &         bireme top
-    bireme top --once --log-dir build/run/log
-    bireme top 10.0.0.1:8000 10.0.0.2:8000
-    """
-    from .launcher.job_file import read
-    from .launcher.top import named, show
-    from .signals import INTERRUPTED, ending
-
-    find = (lambda: named(endpoints)) if endpoints else (lambda: read(log_dir))
-    try:
-        with ending():
-            show(find, once=once, interval=max(0.1, interval))
-    except SystemExit as end:
-        if once or end.code != INTERRUPTED:  # Ctrl-C is how one leaves a live table
-            raise
 
 
 @main.command(short_help="See all of it work, in seconds.")
@@ -462,4 +436,5 @@ def export(folder: str, onnx: str, model_filename: str | None, params_filename: 
     click.echo(f"{onnx}: {len(model.graph.node)} nodes, {model.ByteSize():,} bytes")
 
 
-main.add_command(checkpoint)
+for command in (*COMMANDS, checkpoint):
+    main.add_command(command)

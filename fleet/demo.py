@@ -13,7 +13,8 @@ from pathlib import Path
 
 from bireme.errors import ConfigError
 
-from .launcher import job_file, top
+from .launcher import top
+from .telemetry import job_file
 
 __all__ = ["SCRIPT", "demonstrate"]
 

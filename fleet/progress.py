@@ -45,9 +45,11 @@ def report(
     accuracy: float | None = None,
     samples: int | None = None,
     total: int | None = None,
+    **metrics: float,
 ) -> None:
     """Show these figures in the launcher's table; `samples` counts all samples since the start,
-    `total` is the number of steps there will be.
+    `total` is the number of steps there will be. Other metrics, by any name, appear in the
+    dashboard and at the admin port.
     """
     figures = {"step": step, "loss": loss, "accuracy": accuracy, "samples": samples, "total": total}
     row = {
@@ -55,6 +57,7 @@ def report(
         for k, v in figures.items()
         if v is not None
     }
+    tally.metrics.update({name: float(value) for name, value in metrics.items()})
     tally.gauges.update({f"bireme_{k}": row[k] for k in ("loss", "accuracy") if k in row})
     _tell(row)
 

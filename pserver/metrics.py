@@ -4,7 +4,7 @@ The core raises the numbers that follow from its rules, the shell those of bytes
 numbers: no clock, no socket, no array.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from bireme.monitoring.counters import STEPS, Histogram, Sample
@@ -22,6 +22,8 @@ class Metrics:
         self.sent = 0
         self.received = 0
         self.waits = Histogram()
+        self.updates = Histogram()  # seconds of the worker: running updates
+        self.replies = Histogram()  # and reading what trainers ask for
         self.applied: dict[int, int] = {}  # trainer -> gradients
         self.staleness: dict[int, Histogram] = {}
         self._rounds = rounds
@@ -76,9 +78,11 @@ class MetricsView:
         mode: str,
         clock: Callable[[], float],
         beside: Callable[[], Iterable[Sample]] = tuple,
+        shards: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
     ) -> None:
         self._core = core
         self._beside = beside  # what the shell and the tables know
+        self.shards = shards
         self._endpoint = endpoint
         self._mode = mode
         self._clock = clock  # seconds since 1970, for the times of heartbeats
@@ -91,6 +95,8 @@ class MetricsView:
             "received": metrics.received,
             "waits": metrics.waits.count,
             "waited": metrics.waits.total,
+            "update": metrics.updates.total,
+            "send": metrics.replies.total,
         }
 
     def samples(self) -> Iterable[Sample]:
@@ -101,6 +107,8 @@ class MetricsView:
         yield Sample("bireme_rpc_deduplicated_total", metrics.repeats, {"method": "exchange"})
         yield Sample("bireme_barrier_wait_seconds", metrics.waits, {"barrier": "round"})
         yield Sample("bireme_barrier_waiting", core.waiting, {"barrier": "round"})
+        yield Sample("bireme_step_seconds", metrics.updates, _phase("update"))
+        yield Sample("bireme_step_seconds", metrics.replies, _phase("send"))
         yield from self._beside()
         for trainer, found in list(metrics.staleness.items()):
             yield Sample("bireme_gradient_staleness_steps", found, {"trainer": trainer})
@@ -121,6 +129,7 @@ class MetricsView:
             "waiting": core.waiting,
             "waiting_seconds": round(core.waited, 2),
             "missing": core.missing,
+            "tables": self._tables(),
             "staleness": {trainer: h.mean for trainer, h in list(metrics.staleness.items())},
             "trainers": {
                 member.number: {
@@ -131,6 +140,19 @@ class MetricsView:
                 for member in core.members
             },
         }
+
+    def _tables(self) -> dict[str, dict[str, float]]:
+        """Table -> rows and bytes."""
+        found: dict[str, dict[str, float]] = {}
+        for sample in self._beside():
+            if "table" in sample.labels and not isinstance(sample.value, Histogram):
+                row = found.setdefault(str(sample.labels["table"]), {})
+                row[sample.name.removeprefix("bireme_table_")] = sample.value
+        return found
+
+
+def _phase(name: str) -> dict[str, str]:
+    return {"trainer": "", "phase": name}
 
 
 def _bytes(method: str, direction: str, count: int) -> Sample:

@@ -102,6 +102,7 @@ def host(settings: Settings, updates: Updates, times: Limits, known: Known | Non
         mode_of(settings).name,
         time.time,
         lambda: _gauges(server, updates),
+        updates.shards,
     )
     tally.enter("server", settings.index)
     tally.sources.append(view)

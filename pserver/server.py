@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from bireme import errors, flags
+from bireme.monitoring.tracing import timed
 from bireme.net import messages as m
 from bireme.net.error_replies import refusal
 from bireme.net.frames import Buffer, Decoder, Received, decode, encode
@@ -93,7 +94,7 @@ class Server:
         self._tickets = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._readers: dict[int, Reader] = {}
-        self._replies = SharedReplies(updates, self._work, core.leases, self._tell)
+        self._replies = SharedReplies(updates, self.read, core.leases, self._tell)
         self._mappings = Mappings()
         self._recorder = updates.recorder
         self._saver = Saver(updates.keeper, updates.recorder)
@@ -300,7 +301,8 @@ class Server:
     def _apply(self, update: e.Apply) -> None:
         slots = self._replies.outdated(update.blocks)
         inline = update.inline and self._recorder is None  # a disk takes long
-        done = self._work(inline, self._updates.apply, update, slots)
+        count, task = self.metrics.updates.observe, self._updates.apply
+        done = self._work(inline, timed, count, task, update, slots)
         done.add_done_callback(partial(self._applied, update.number))
 
     def _answer(self, reply: e.Reply) -> None:
@@ -325,7 +327,7 @@ class Server:
 
     def read(self, inline: bool, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
         """Something to be read in the worker's turn; see `e.Work.inline`."""
-        return self._work(inline, task, *given)
+        return self._work(inline, timed, self.metrics.replies.observe, task, *given)
 
     def _work(self, inline: bool, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
         """Something for the worker, in its turn; done here and now where it is `inline` and the

@@ -55,6 +55,11 @@ class ServedTable:
         return sum(self._table(name).nbytes for name in self.variables)
 
     @property
+    def parameter_bytes(self) -> int:
+        """What the parameter alone takes of `nbytes`."""
+        return self._table(self.name).nbytes
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The declared shape of the whole table; -1 rows grow without bound."""
         return self._table(self.name).shape

@@ -7,7 +7,7 @@ decides nothing about when.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,6 +32,7 @@ from .fusion import Fusion
 from .payload_checks import PayloadChecks
 from .recorder import Recorder
 from .server_spec import Settings
+from .shards import shards
 from .tables import Tables
 
 __all__ = ["Updates"]
@@ -241,6 +242,10 @@ class Updates:
         if flat.size and not (whole and flat.min() >= 0 and flat.max() < len(array)):
             raise ProtocolError(f"a row id outside 0 to {len(array) - 1} was asked of '{name}'")
         return array[flat]
+
+    def shards(self) -> Iterator[dict[str, Any]]:
+        """What this server holds, with its bytes; see `shards`."""
+        return shards(self._program, self._scope, self._settings.blocks, self.tables)
 
     def cost(self, asked: Mapping[str, Value]) -> int:
         """Bytes touched to find and copy rows of tables, table -> ids: each row, and a line of the

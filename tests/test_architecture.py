@@ -15,7 +15,7 @@ HOMES = ("bireme", "transpiler", "pserver", "trainer", "fleet", "protos")
 
 # From the bottom up: a package imports itself and what stands on floors below its own.
 FLOORS = (
-    "errors protos text_tables version",
+    "errors progress_bars protos text_tables version",
     "flags ending extras",
     "job_token paths",
     "ir",
@@ -43,12 +43,13 @@ FLOORS = (
     "__main__",
 )
 FLEET_FLOORS = (  # the same inside fleet/; scripts and launchers know no Fleet
-    "certs clusters lifeline metrics progress recording signals",
+    "certs clusters lifeline log_lines metrics progress recording signals",
     "scripts",
     "role_maker",
-    "launcher api",
+    "telemetry",
+    "dashboard launcher api",
     "chaos checkpoint_reports demo demo_script explain",
-    "checkpoint_commands",
+    "checkpoint_commands telemetry_commands",
     "cli",
 )
 FLOOR_OF = {package: i for i, row in enumerate(FLOORS) for package in row.split()}
@@ -68,7 +69,7 @@ _FACE = "the public face names every floor, and loads one when it is asked for"
 _ROW = "a row of the op table names its provider, which knows a role or a network"
 _CUPY = "CuPy is optional, and loads with the first program on a device"
 _GRPC = "gRPC must not load with a program that talks to nobody over it"
-_RICH = "only commands and explain() print tables"
+_RICH = "only commands and explain() print tables, and only terminals show bars"
 _PADDLE = "`import paddle.x` gives an old script our module"
 _CHECK = "`bireme check` asks whether a script's imports are here"
 _CLI = "`bireme --help` must not load what its commands need"
@@ -90,6 +91,12 @@ HIDDEN = {
     ("bireme/ir/program.py", "bireme.ir.proto"): "protobuf loads when a program is read from bytes",
     ("bireme/monitoring/admin.py", "bireme.monitoring.admin_server"): "an HTTP server few ask for",
     ("bireme/text_tables.py", "rich.console.Console"): _RICH,
+    ("bireme/progress_bars.py", "rich.console.Console"): _RICH,
+    ("bireme/progress_bars.py", "rich.progress.BarColumn"): _RICH,
+    ("bireme/progress_bars.py", "rich.progress.Progress"): _RICH,
+    ("bireme/progress_bars.py", "rich.progress.TextColumn"): _RICH,
+    ("bireme/progress_bars.py", "rich.progress.TimeRemainingColumn"): _RICH,
+    ("fleet/cli.py", "bireme.progress_bars"): _CLI,
     ("bireme/text_tables.py", "rich.table.Table"): _RICH,
     ("bireme/text_tables.py", "rich.text.Text"): _RICH,
     ("bireme/reader/decorators.py", "bireme.reader.workers"): "cloudpickle, which few readers need",
@@ -109,8 +116,16 @@ HIDDEN = {
     ("fleet/cli.py", "bireme.fleet.launcher.foreign"): _CLI,
     ("fleet/cli.py", "bireme.fleet.launcher.watch"): _CLI,
     ("fleet/cli.py", "bireme.fleet.scripts.script"): _CLI,
-    ("fleet/cli.py", "bireme.fleet.launcher.job_file"): _CLI,
-    ("fleet/cli.py", "bireme.fleet.launcher.top"): _CLI,
+    ("fleet/telemetry_commands.py", "bireme.fleet.dashboard.server"): _CLI,
+    ("fleet/telemetry_commands.py", "bireme.fleet.launcher.top"): _CLI,
+    ("fleet/telemetry_commands.py", "bireme.fleet.lifeline"): _CLI,
+    ("fleet/telemetry_commands.py", "bireme.fleet.signals"): _CLI,
+    ("fleet/telemetry_commands.py", "bireme.fleet.telemetry.asking"): _CLI,
+    ("fleet/telemetry_commands.py", "bireme.fleet.telemetry.job_file"): _CLI,
+    ("fleet/telemetry_commands.py", "bireme.fleet.telemetry.recording"): _CLI,
+    ("fleet/telemetry_commands.py", "bireme.fleet.telemetry.tensorboard"): _CLI,
+    ("fleet/telemetry_commands.py", "bireme.fleet.telemetry.trace"): _CLI,
+    ("fleet/dashboard/server.py", "bireme.fleet.dashboard.app"): "Bokeh is optional",
     ("fleet/cli.py", "bireme.fleet.scripts.check"): _CLI,
     ("fleet/cli.py", "bireme.fleet.signals"): _CLI,
     ("fleet/scripts/uncaught.py", "bireme.fleet.scripts.advice"): "only an error needs advice",
@@ -154,8 +169,15 @@ MAY_USE = {  # a library that only these files import
     "cupy": ("bireme/arrays/namespaces.py", "bireme/collective/nccl.py"),
     "cupyx": ("bireme/arrays/namespaces.py", "bireme/collective/nccl.py"),
     "mpi4py": ("bireme/collective/mpi.py",),
-    "click": ("fleet/cli.py", "fleet/checkpoint_commands.py"),
-    "rich": ("bireme/text_tables.py", "fleet/launcher/display.py", "fleet/launcher/top.py"),
+    "bokeh": ("fleet/dashboard/",),
+    "tornado": ("fleet/dashboard/",),
+    "click": ("fleet/cli.py", "fleet/checkpoint_commands.py", "fleet/telemetry_commands.py"),
+    "rich": (
+        "bireme/text_tables.py",
+        "bireme/progress_bars.py",
+        "fleet/launcher/display.py",
+        "fleet/launcher/top.py",
+    ),
     "prometheus_client": ("bireme/monitoring/exposition.py", "bireme/monitoring/admin_server.py"),
     "trustme": ("fleet/certs.py",),
     "numba": ("bireme/ops/compiled/loops.py",),

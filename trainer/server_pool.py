@@ -14,6 +14,7 @@ from bireme.arrays.namespaces import Array
 from bireme.errors import ConfigError, DeadlineExceeded, ProtocolError, UnsupportedError
 from bireme.job_token import job_token
 from bireme.monitoring.counters import tally
+from bireme.monitoring.step_clock import RECEIVE, WAIT, step_clock
 from bireme.net.carriers import Dial, Foreign
 from bireme.net.fluid.client import FluidWire
 from bireme.net.frames import Value
@@ -89,7 +90,7 @@ class ServerPool:
         for server in servers:
             server.pull(wanted.get(server.endpoint.endpoint, ()), lent=lent)
         began = time.perf_counter()
-        found = self._results(servers)
+        found = self._results(servers, WAIT)
         tally.waits.observe(time.perf_counter() - began)
         self.job.step += pushed
         return found
@@ -153,15 +154,20 @@ class ServerPool:
         self._results(servers)
 
     # -- answers ---------------------------------------------------------------------------
-    def _results(self, servers: Iterable[Server]) -> dict[str, dict[str, Value]]:
-        """Read every server's answer as it comes; the first refusal wakes the others."""
+    def _results(
+        self, servers: Iterable[Server], idle: int = RECEIVE
+    ) -> dict[str, dict[str, Value]]:
+        """Read every server's answer as it comes; the first refusal wakes the others. Until an
+        answer comes, the step is in the phase `idle`.
+        """
+        step_clock.enter(idle)
         servers = list(servers)
         near = [s for s in servers if s.fileno() >= 0]
         far = [s for s in servers if s.fileno() < 0]
         own = far.pop() if far and not near else None
         reading = [(s, self._readers.submit(self.job.guard, s.result)) for s in far]
         found = {own.endpoint.endpoint: self.job.guard(own.result)} if own else {}
-        for server in self._arriving(near):
+        for server in self._arriving(near, idle):
             if self.job.guard(server.receive):
                 found[server.endpoint.endpoint] = self.job.guard(server.result)
             else:  # to be reached again, which must not keep the others waiting
@@ -169,7 +175,7 @@ class ServerPool:
         found.update({s.endpoint.endpoint: answer.result() for s, answer in reading})
         return found
 
-    def _arriving(self, servers: list[Server]) -> Iterator[Server]:
+    def _arriving(self, servers: list[Server], idle: int) -> Iterator[Server]:
         """These servers, each when it has something to be read."""
         waiting = {server.fileno(): server for server in servers}
         ready = select.poll()
@@ -177,7 +183,9 @@ class ServerPool:
             ready.register(descriptor, select.POLLIN)
         until = time.monotonic() + self.job.times.deadline
         while waiting:
+            step_clock.enter(idle)
             events = ready.poll(max(0.0, until - time.monotonic()) * 1000)
+            step_clock.enter(RECEIVE)
             self.job.check()
             if not events:
                 self.job.guard(lambda: _late(next(iter(waiting.values()))))

@@ -6,6 +6,7 @@ A started all-reduce overlaps with the operators that follow; `wait` is where it
 from collections.abc import Callable
 
 from bireme.arrays.namespaces import Array
+from bireme.monitoring.step_clock import WAIT, step_clock
 
 from .group import Group
 from .ordered_queue import OrderedQueue, Work
@@ -77,10 +78,12 @@ class Ring:
 
     def wait(self) -> None:
         """Return when everything started is done; raise what it raised."""
+        before = step_clock.enter(WAIT)
         if self._last is not None:
             self._last.wait()
         self._raise()
         self.group.wait()
+        step_clock.enter(before)
 
     def run(self, act: Callable[[], None]) -> None:
         """Start `act` and wait for it."""

@@ -1,6 +1,6 @@
 """Saves and loads variables of a scope, one file each or all in one file, in Fluid's formats."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +12,7 @@ from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.ir import Parameter, Program, Variable, VarType, default_main_program
 from bireme.paths import is_local, joined
+from bireme.progress_bars import progress
 from bireme.runtime.scope import Scope, global_scope
 
 from .combined import grows, read_combined, read_value, write_combined
@@ -99,9 +100,11 @@ def save_vars(
     chosen = _chosen(main_program, vars, predicate)
     scope = global_scope()
     if filename is None:
-        for var in chosen:
-            with written(joined(dirname, var.name)) as file:
-                write_value(file, _value(scope, var))
+        with progress("saving", len(chosen), "variables") as done:
+            for var in chosen:
+                with written(joined(dirname, var.name)) as file:
+                    write_value(file, _value(scope, var))
+                done()
     elif chosen:
         named = ((var.name, _value(scope, var)) for var in chosen)
         write_combined(joined(dirname, filename), named)
@@ -246,8 +249,13 @@ def load_persistables(
     load_vars(executor, dirname, program, predicate=has, filename=filename)
 
 
-def _separate(dirname: str | None, chosen: Iterable[Variable]) -> list[Any]:
-    return [_read_one(joined(dirname, var.name), var) for var in chosen]
+def _separate(dirname: str | None, chosen: Sequence[Variable]) -> list[Any]:
+    values = []
+    with progress("loading", len(chosen), "variables") as done:
+        for var in chosen:
+            values.append(_read_one(joined(dirname, var.name), var))
+            done()
+    return values
 
 
 def _read_one(path: Path, var: Variable) -> Any:

@@ -2,6 +2,7 @@
 
     /healthz 200 while the process is alive   /readyz 200 once it is ready for work, else 503
     /metrics Prometheus text                  /status JSON          /stacks every thread's stack
+    /shards  what a server holds, JSON        /trace?seconds=N      a recording, Chrome's format
 
 A separate thread serves the pages, independently of the event loop and of training. It only reads.
 """
@@ -16,7 +17,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
 from io import BufferedIOBase
 from typing import Any, BinaryIO, ClassVar
 
@@ -26,17 +28,23 @@ from bireme.errors import ConfigError
 from bireme.job_token import check_address, is_loopback, is_same, job_token
 from bireme.version import __version__
 
+from . import tracing
 from .counters import Sample, Tally, tally
 from .exposition import registry_of
+from .step_clock import PHASES
 
 __all__ = ["Admin"]
 
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
-WINDOW = 20  # samples of the totals that rates are computed over, one per beat
+WINDOW = 20  # samples of the totals, one per beat
 BEAT = 0.5  # seconds
+RECENT = 1.9  # seconds that rates are computed over at least
+TRACE = "/trace"
+LONGEST_TRACE = 60.0  # seconds
 CONNECTIONS = 64  # at once
 LARGEST_REQUEST = 8 << 10  # bytes of a request line and its headers
 Page = tuple[int, str, str]
+Totals = tuple[float, dict[str, float]]  # when they were read, by time.monotonic
 
 
 class Admin:
@@ -46,9 +54,7 @@ class Admin:
         self._books = books
         self._began = time.time()
         self._registry = registry_of(self._samples)
-        self._past: collections.deque[tuple[float, dict[str, float]]] = collections.deque(
-            maxlen=WINDOW
-        )
+        self._past: collections.deque[Totals] = collections.deque(maxlen=WINDOW)
         check_address(f"{host}:{port}")
         self.token = "" if is_loopback(host) else job_token()
         try:
@@ -76,7 +82,10 @@ class Admin:
     # -- pages -----------------------------------------------------------------------------
     def page(self, path: str) -> Page:
         """Status code, content type and text of a page."""
-        make = self._PAGES.get(path.partition("?")[0].rstrip("/") or "/")
+        name, _, query = path.partition("?")
+        if name == TRACE:
+            return self._trace(urllib.parse.parse_qs(query))
+        make = self._PAGES.get(name.rstrip("/") or "/")
         return make(self) if make else (404, TEXT, f"no such page; there are {_listed()}\n")
 
     def _healthy(self) -> Page:
@@ -107,13 +116,38 @@ class Admin:
             "ready": books.ready,
             "pid": os.getpid(),
             "host": platform.node(),
-            "uptime_seconds": round(time.time() - self._began, 1),
+            "time": round(time.time(), 3),
+            "started": round(self._began, 3),
+            "memory_bytes": _resident(),
             "last_error": books.last_error,
+            "faults": [list(fault) for fault in books.faults],
             "rates": self._rates(),
         }
         for source in (books, *books.sources):
             known.update(source.status())
         return known
+
+    def _shards(self) -> Page:
+        sources = (self._books, *self._books.sources)
+        held = [row for source in sources for row in source.shards()]
+        return 200, JSON, json.dumps(held) + "\n"
+
+    def _trace(self, query: Mapping[str, list[str]]) -> Page:
+        """Record for some seconds; the thread of this connection waits."""
+        try:
+            seconds = float(query.get("seconds", ["1"])[-1])
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds <= LONGEST_TRACE:
+            return 400, TEXT, f"seconds must be a number up to {LONGEST_TRACE:g}\n"
+        recording = tracing.Recording()
+        tracing.begin(recording)
+        try:
+            time.sleep(seconds)
+        finally:
+            tracing.end(recording)
+        made = tracing.part(recording, self._books.role, self._books.index)
+        return 200, JSON, json.dumps(made) + "\n"
 
     def _stacks(self) -> Page:
         return 200, TEXT, _stacks()
@@ -128,6 +162,7 @@ class Admin:
         "/readyz": _is_ready,
         "/metrics": _metrics,
         "/status": _status,
+        "/shards": _shards,
         "/stacks": _stacks,
     }
 
@@ -140,24 +175,57 @@ class Admin:
                 totals[name] = totals.get(name, 0.0) + value
         self._past.append((time.monotonic(), totals))
 
-    def _rates(self) -> dict[str, float]:
-        """Growth per second over the recorded window, and the mean wait in it."""
+    def _rates(self) -> dict[str, Any]:
+        """Growth per second of late, the mean wait, and of each step the seconds per phase."""
         self.beat()
-        (then, before), (now, after) = self._past[0], self._past[-1]
+        (then, before), (now, after) = self._window()
         grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
         elapsed = max(1e-3, now - then)
-        rates = {f"{n}_per_second": grown.get(n, 0.0) / elapsed for n in ("steps", "samples")}
+        rates: dict[str, Any] = {
+            f"{n}_per_second": grown.get(n, 0.0) / elapsed for n in ("steps", "samples")
+        }
         rates |= {f"{n}_bytes_per_second": grown.get(n, 0.0) / elapsed for n in _BYTES}
         waits = grown.get("waits", 0.0)
         rates["wait_seconds"] = grown["waited"] / waits if waits else 0.0
-        return rates
+        rates["phase_seconds"] = _per_step(grown)
+        return {name: _short(value) for name, value in rates.items()}
+
+    def _window(self) -> tuple[Totals, Totals]:
+        """Totals of some time ago, and now: the shortest time in which a step ended."""
+        past, last = list(self._past), self._past[-1]
+        for one in reversed(past):
+            stepped = last[1].get("steps", 0.0) > one[1].get("steps", 0.0)
+            if last[0] - one[0] >= RECENT and stepped:
+                return one, last
+        return past[0], last
 
 
 _BYTES = ("sent", "received")
 
 
+def _short(value: Any) -> Any:
+    """Four digits are enough for people, and make recordings smaller."""
+    if isinstance(value, dict):
+        return {name: _short(each) for name, each in value.items()}
+    return float(f"{value:.4g}")
+
+
+def _per_step(grown: Mapping[str, float]) -> dict[str, float]:
+    steps = grown.get("steps", 0.0)
+    return {name: grown[name] / steps for name in PHASES if grown.get(name, 0.0) > 0 and steps}
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def _listed() -> str:
-    return " ".join(path for path in Admin._PAGES if path not in ("/", "/health"))
+    return " ".join([*(path for path in Admin._PAGES if path not in ("/", "/health")), TRACE])
 
 
 def _stacks() -> str:

@@ -4,16 +4,20 @@ Every process has one `tally`; a component with counters of its own (a server, a
 `Source`.
 """
 
+import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from .curves import Curves
+from .step_clock import PHASES
 
-__all__ = ["SECONDS", "STEPS", "Histogram", "Sample", "Source", "Tally", "tally"]
+__all__ = ["SECONDS", "STEPS", "Fault", "Histogram", "Sample", "Source", "Tally", "tally"]
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+FAULTS = 20  # errors that are remembered
 STEPS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
@@ -46,17 +50,31 @@ class Sample(NamedTuple):
     labels: Mapping[str, object] = {}
 
 
+class Fault(NamedTuple):
+    """An error that was noted: seconds since 1970, and one line."""
+
+    time: float
+    text: str
+
+
 class Source(Protocol):
     """A component of this process that provides metrics."""
 
     def totals(self) -> Mapping[str, float]:
-        """Monotonic totals: steps, samples, sent, received (bytes), waits, waited (seconds)."""
+        """Monotonic totals: steps, samples, sent, received (bytes), waits, waited (seconds), and
+        the seconds of each phase under its name.
+        """
 
     def samples(self) -> Iterable[Sample]:
         """Metrics by their public names."""
 
     def status(self) -> Mapping[str, Any]:
         """A small, JSON-serialisable summary for people."""
+
+    def shards(self) -> Iterable[Mapping[str, Any]]:
+        """What this component holds of the model: name, variable, kind, shape, bytes,
+        state_bytes.
+        """
 
 
 @dataclass(slots=True)
@@ -73,11 +91,13 @@ class Tally:
     retries: int = 0
     unsaved: int = 0
     unrecorded: int = 0
-    last_error: str = ""
+    faults: deque[Fault] = field(default_factory=lambda: deque(maxlen=FAULTS))
     step_seconds: Histogram = field(default_factory=Histogram)
     waits: Histogram = field(default_factory=Histogram)
     saves: Histogram = field(default_factory=Histogram)
+    phases: list[Histogram] = field(default_factory=lambda: [Histogram() for _ in PHASES])
     gauges: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
     curves: Curves = field(default_factory=Curves)
 
@@ -85,11 +105,14 @@ class Tally:
         """Set the role; the process is ready for work."""
         self.role, self.index, self.ready = role, index, True
 
-    def step(self, samples: int, seconds: float) -> None:
-        """Count a training step."""
+    def step(self, samples: int, seconds: float, phases: Iterable[float] = ()) -> None:
+        """Count a training step, and the seconds of each of `PHASES` if they are known."""
         self.steps += 1
         self.samples_seen += samples
         self.step_seconds.observe(seconds)
+        for histogram, value in zip(self.phases, phases, strict=False):
+            if value:
+                histogram.observe(value)
 
     def fetched(self, figures: Mapping[str, float]) -> None:
         """Note the numbers that the last step fetched, by name."""
@@ -126,7 +149,13 @@ class Tally:
         """Remember the latest error."""
         first = (str(error).strip().splitlines() or [""])[0]
         kind = type(error).__name__ if isinstance(error, BaseException) else ""
-        self.last_error = f"{kind}: {first}" if kind and first else first or kind
+        text = f"{kind}: {first}" if kind and first else first or kind
+        if text and text != self.last_error:
+            self.faults.append(Fault(time.time(), text))
+
+    @property
+    def last_error(self) -> str:
+        return self.faults[-1].text if self.faults else ""
 
     # -- as a source -----------------------------------------------------------------------
     def totals(self) -> dict[str, float]:
@@ -137,6 +166,7 @@ class Tally:
             "received": self.received,
             "waits": self.waits.count,
             "waited": self.waits.total,
+            **{name: h.total for name, h in zip(PHASES, self.phases, strict=True) if h.count},
         }
 
     def samples(self) -> Iterable[Sample]:
@@ -144,6 +174,8 @@ class Tally:
         mine = {} if self.role == "server" else {"trainer": self.index}
         for name, value in list(self.gauges.items()):
             yield Sample(name, value, mine)
+        for name, value in list(self.metrics.items()):
+            yield Sample("bireme_metric", value, {**mine, "name": name})
         yield Sample("bireme_checkpoint_failures_total", self.unsaved, mine)
         yield Sample("bireme_record_failures_total", self.unrecorded, mine)
         if self.saves.count:
@@ -152,13 +184,20 @@ class Tally:
             yield Sample("bireme_steps_total", self.steps, who)
             yield Sample("bireme_samples_total", self.samples_seen, who)
             yield Sample("bireme_step_seconds", self.step_seconds, {**mine, "phase": "step"})
+            for name, histogram in zip(PHASES, self.phases, strict=True):
+                if histogram.count:
+                    yield Sample("bireme_step_seconds", histogram, {**mine, "phase": name})
             yield Sample("bireme_barrier_wait_seconds", self.waits, {"barrier": "round"})
             yield from _bytes("push", self.sent, "pull", self.received)
             yield Sample("bireme_rpc_retries_total", self.retries, {"method": "exchange"})
 
     def status(self) -> dict[str, Any]:
         figures = {name.removeprefix("bireme_"): value for name, value in self.gauges.items()}
-        return {"step": self.steps, "samples": self.samples_seen, "retries": self.retries} | figures
+        counted = {"step": self.steps, "samples": self.samples_seen, "retries": self.retries}
+        return counted | figures | {"metrics": dict(self.metrics)}
+
+    def shards(self) -> Iterable[Mapping[str, Any]]:
+        return ()
 
 
 def _bytes(out: str, sent: int, back: str, received: int) -> Iterable[Sample]:

@@ -22,7 +22,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "bireme_build_info": ("gauge", "always 1; the labels tell version and role"),
     "bireme_steps_total": ("counter", "training steps, or updates of a server"),
     "bireme_samples_total": ("counter", "samples trained on"),
-    "bireme_step_seconds": ("histogram", "time of a step"),
+    "bireme_step_seconds": ("histogram", "time of a step, and of each of its phases"),
     "bireme_rpc_bytes_total": ("counter", "payload of gradients, parameters and rows"),
     "bireme_rpc_retries_total": ("counter", "exchanges sent again after a lost connection"),
     "bireme_rpc_deduplicated_total": ("counter", "repeated calls answered but not applied again"),
@@ -56,6 +56,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "bireme_peer_last_heartbeat_timestamp_seconds": ("gauge", "when the trainer was last heard"),
     "bireme_incarnation": ("gauge", "start time of this process; it grows with every restart"),
     "bireme_loss": ("gauge", "last loss reported by the script"),
+    "bireme_metric": ("gauge", "last value of a metric that the script reports by a name"),
     "bireme_accuracy": ("gauge", "last accuracy reported by the script"),
 }
 

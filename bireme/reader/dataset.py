@@ -8,7 +8,7 @@ import random
 import shlex
 import subprocess
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from bireme.errors import ConfigError, FormatError, InvalidArgument
 from bireme.ir import Variable
 from bireme.paths import is_url, path_of, problem, reported, under
+from bireme.progress_bars import progress
 
 from .channel import pumped
 from .columnar import ROWS, is_columnar, read_rows
@@ -205,7 +206,8 @@ class InMemoryDataset(MarkedLines, DatasetBase):
     def _loaded(self) -> Sequence[Sample]:
         self._check_slots()
         if not self._is_columnar():
-            return list(super().samples())
+            with progress("loading", unit="samples") as done:
+                return list(_counted(super().samples(), done))
         pieces = list(self._rows())
         return joined(pieces) if pieces else []
 
@@ -302,6 +304,12 @@ def _content(path: Path) -> bytes:
             return path.read_bytes()
     except OSError as cause:
         raise FormatError(f"the file cannot be read: {problem(cause)}", where=str(path)) from None
+
+
+def _counted(samples: Iterable[Sample], done: Callable[[], None]) -> Iterator[Sample]:
+    for sample in samples:
+        yield sample
+        done()
 
 
 def _piped(command: str, data: bytes, path: str) -> bytes:

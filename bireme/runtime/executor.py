@@ -6,11 +6,12 @@ Repeated runs of one version with the same feeds and fetches compile nothing. Pl
 
 import atexit
 import sys
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+
+import numpy as np
 
 from bireme.arrays import blas
 from bireme.arrays import thread_pool as lanes
@@ -22,6 +23,7 @@ from bireme.errors import FeedError, UnsupportedError, WrongType, as_builtin
 from bireme.ir import Program, default_main_program
 from bireme.monitoring.admin import opened
 from bireme.monitoring.counters import tally
+from bireme.monitoring.step_clock import FORWARD, step_clock
 from bireme.passes.pipeline import Build
 
 from . import step_hook
@@ -126,18 +128,25 @@ class Executor:
         feed = feed or from_loaders(program)[0]
         version = self._planner.version(program, build, (*names, *feed))
         clock = Clock(version.clock.trainer, version.clock.step)
-        hook = step_hook.installed if version.trains else None
+        if not version.trains:
+            plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
+            version.clock.step += 1
+            return fetched(plan, frame, return_numpy=return_numpy)
+        hook = step_hook.installed
         if hook is not None:
             feed = hook.before(program, feed, scope)
-        began = time.perf_counter()
-        plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
+        step_clock.begin()
+        try:
+            plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
+        except BaseException:
+            step_clock.drop()
+            raise
         version.clock.step += 1
-        seconds = time.perf_counter() - began
+        phases = step_clock.end()
         results = fetched(plan, frame, return_numpy=return_numpy)
-        if version.trains:
-            tally.step(batch_size(feed), seconds)
-            if names:
-                tally.fetched(figures(names, results, version.losses))
+        tally.step(batch_size(feed), sum(phases[FORWARD:]), phases)
+        if names:
+            tally.fetched(figures(names, results, version.losses))
         if hook is not None:
             hook.after(program, scope, self)
         return results
@@ -268,6 +277,13 @@ class Executor:
             raise UnsupportedError(
                 "this executor is closed", hint="make a new Executor(place) to run again"
             )
+
+
+def _note_loss(value: Any) -> None:
+    """Let those who watch the process see a loss that the script has fetched anyway."""
+    array = getattr(value, "array", value)
+    if isinstance(array, np.ndarray) and array.size == 1:
+        tally.gauges["bireme_loss"] = float(array.item())
 
 
 def _carried(program: Any) -> Any:

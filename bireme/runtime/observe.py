@@ -3,10 +3,10 @@
 Costs nothing while nothing observes.
 """
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from bireme.arrays.namespaces import to_host
 from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import ProgramError
 from bireme.ir import EMPTY, Operator
+from bireme.monitoring import tracing
+from bireme.monitoring.tracing import Recording, Span
 
 from .context import Env
 from .run_errors import describe, located
@@ -25,52 +27,31 @@ from .units import Observer, Unit
 __all__ = ["Recording", "Span", "observer", "start_recording", "stop_recording"]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One run of one operator, in seconds of the performance clock.
-
-    `bytes` is the size of its outputs, `live` the size of all temporary values after it.
-    """
-
-    type: str
-    start: float
-    stop: float
-    bytes: int
-    live: int
-    thread: int
-
-
-@dataclass(slots=True)
-class Recording:
-    """The profiler's recording between start and stop."""
-
-    spans: list[Span] = field(default_factory=list)
-
-
-_recording: Recording | None = None
+_own: list[Recording] = []  # the profiler's, while it runs
 
 
 def start_recording() -> Recording:
-    """Record every operator of every run from now on."""
-    global _recording
-    if _recording is None:
-        _recording = Recording()
-    return _recording
+    """Record every operator of every run from now on, for the profiler."""
+    if not _own:
+        _own.append(Recording(limit=sys.maxsize))
+        tracing.begin(_own[0])
+    return _own[0]
 
 
 def stop_recording() -> Recording:
     """Stop recording and return the recording."""
-    global _recording
-    found, _recording = _recording or Recording(), None
-    return found
+    if not _own:
+        return Recording()
+    tracing.end(_own[0])
+    return _own.pop()
 
 
 def observer() -> Observer | None:
     """The observer for a run that starts now, if any."""
     check = flags.get("check_nan_inf")
-    if _recording is None:
+    recordings, live = tracing.recordings, 0
+    if not recordings:
         return _checked if check else None
-    recording, live = _recording, 0
 
     def record(unit: Unit, env: Env, step: Step) -> None:
         nonlocal live
@@ -84,7 +65,9 @@ def observer() -> Observer | None:
         written = sum(_size(value) for _, _, value in _named_outputs(unit, env))
         live = max(live + written - dying, written)
         kind = unit.ops[0].type if len(unit.ops) == 1 else f"{unit.ops[0].type} x{len(unit.ops)}"
-        recording.spans.append(Span(kind, start, stop, written, live, threading.get_ident()))
+        span = Span(kind, start, stop, written, live, threading.get_ident())
+        for recording in recordings:
+            recording.add(span)
 
     return record
 

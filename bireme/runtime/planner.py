@@ -22,6 +22,7 @@ from .context import BufferOffer, Env
 from .device import bring_to
 from .effects import Effect, EffectContext, Runner
 from .feeding import Feeder, feeder, known_feeds
+from .phases import timed
 from .plan import BoundPlan, Plan
 from .scope import Scope
 from .steps import Frame, Step
@@ -144,7 +145,7 @@ class Planner:
         offers: list[BufferOffer] = []
         return BoundPlan(
             plan,
-            self._steps(plan, scope, offers),
+            timed(plan.units, self._steps(plan, scope, offers)),
             {name: cell for name, cell in cells.items() if name not in passing},
             [(e.slot, cells[e.name], e) for e in plan.loads],
             [(e.slot, cells[e.name]) for e in plan.stores],

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme.errors import InvalidArgument
+from bireme.monitoring.tracing import bars_of
 
 from .observe import Span, start_recording, stop_recording
 
@@ -111,18 +112,12 @@ def trace(spans: Sequence[Span]) -> dict[str, Any]:
     origin = min((span.start for span in spans), default=0.0)
     threads = {t: i for i, t in enumerate(dict.fromkeys(span.thread for span in spans))}
     events: list[dict[str, Any]] = []
-    for span in spans:
-        at, lane = (span.start - origin) * 1e6, threads[span.thread]
-        length = (span.stop - span.start) * 1e6
+    for span, bar in zip(spans, bars_of(spans, origin, "operator"), strict=True):
+        lane = threads[span.thread]
         common = {"pid": 0, "tid": lane}
-        arguments = {"bytes": span.bytes}
-        events.append(
-            {"name": span.type, "ph": "X", "ts": at, "dur": length, **common, "args": arguments}
-        )
-        memory = {"bytes": span.live}
-        events.append(
-            {"name": f"live {lane}", "ph": "C", "ts": at + length, **common, "args": memory}
-        )
+        events.append(bar | common)
+        at, memory = bar["ts"] + bar["dur"], {"bytes": span.live}
+        events.append({"name": f"live {lane}", "ph": "C", "ts": at, **common, "args": memory})
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 

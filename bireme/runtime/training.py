@@ -6,12 +6,14 @@ same as with feeding by hand.
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, Protocol
 
 import numpy as np
 
 from bireme.errors import InvalidArgument
 from bireme.ir import Program, Variable
+from bireme.progress_bars import progress
 
 from .scope import Scope
 
@@ -72,18 +74,16 @@ def over_dataset(
         raise InvalidArgument(f"{len(fetches)} fetches but {len(labels)} labels in fetch_info")
     watched = list(fetch_handler.var_dict.values()) if fetch_handler else []
     due = time.monotonic() + (fetch_handler.period_secs if fetch_handler else 0)
-    feeds = dataset.feeds()
-    try:
+    with closing(dataset.feeds()) as feeds, progress("training", unit="batches") as done:
         for number, feed in enumerate(feeds, 1):
             values = executor.run(program, feed, [*fetches, *watched], scope=scope)
+            done()
             if fetches and number % print_period == 0:
                 print(f"batch {number}: " + _figures(labels, values))
             if fetch_handler is not None and time.monotonic() >= due:
                 found = zip(fetch_handler.var_dict, values[len(fetches) :], strict=True)
                 fetch_handler.handler(dict(found))
                 due = time.monotonic() + fetch_handler.period_secs
-    finally:
-        feeds.close()
 
 
 def _figures(labels: Sequence[str], values: Sequence[Any]) -> str:

@@ -19,9 +19,9 @@ import psutil
 
 from bireme.errors import ConfigError, PeerError
 
-from ..launcher import job_file
 from ..launcher.job import ROLE_VARIABLES
 from ..recording import VARIABLE, Request
+from ..telemetry import job_file
 
 __all__ = ["Cluster", "Size", "alone", "environment", "last", "leftovers", "tail"]
 

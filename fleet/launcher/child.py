@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
+from ..log_lines import texts_of
 from .job import Seat
 from .pace import Pace
 
@@ -135,7 +136,8 @@ class Child:
         """The last lines of its log."""
         with open(self.log, "rb") as file:
             file.seek(max(self.log_begin, os.path.getsize(self.log) - 200 * lines))
-            return file.read().decode(errors="replace").splitlines()[-lines:]
+            text = file.read().decode(errors="replace")
+        return list(texts_of(text.splitlines()))[-lines:]
 
     def last_word(self) -> str:
         """The error that ended it; of one that could not tell, the last line of its log."""

@@ -14,6 +14,7 @@ from rich.live import Live
 
 from bireme.text_tables import plain_text, table_of
 
+from ..log_lines import texts_of
 from .child import Child
 from .pace import clock_text
 
@@ -165,7 +166,7 @@ def _new_lines(log: IO[bytes], last: bool) -> list[str]:
     data = log.read()
     whole = len(data) if last else data.rfind(b"\n") + 1
     log.seek(start + whole, os.SEEK_SET)
-    return data[:whole].decode(errors="replace").splitlines()
+    return list(texts_of(data[:whole].decode(errors="replace").splitlines()))
 
 
 def _brief(child: Child, head: Sequence[str], row: Sequence[str]) -> str:

@@ -45,6 +45,9 @@ class Job:
     grace: float = 10.0
     gpus: tuple[str, ...] = ()
     admin: bool = True
+    dashboard: bool = False
+    trace: bool = False
+    tensorboard: str = ""  # folder of event files
     cpu: bool = False
     restart: int = 0
     hosts: tuple[str, ...] = ()  # hosts of all nodes in rank order; empty for a single node
@@ -77,6 +80,9 @@ class Job:
             )
         if self.restart < 0:
             raise ConfigError(f"--restart {self.restart}", hint="give 0, or a number of restarts")
+        wants = "--dashboard" if self.dashboard else "--tensorboard" if self.tensorboard else ""
+        if wants and not self.admin:
+            raise ConfigError(f"{wants} needs the admin ports", hint="leave --no-admin away")
         self._check_hosts()
         return self
 

@@ -3,25 +3,31 @@
 A process that does not answer has a row that says so.
 """
 
-import http.client
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from bireme.job_token import job_token
 from bireme.text_tables import plain_text, table_of
 
-from .job_file import Process
+from ..telemetry.asking import Asker
+from ..telemetry.job_file import Process
+from ..telemetry.snapshot import (
+    Observed,
+    error_of,
+    is_dead,
+    is_server,
+    name_of,
+    staleness_of,
+    state_of,
+)
 
-__all__ = ["Asked", "ask_all", "named", "rows_of", "show"]
+__all__ = ["rows_of", "show"]
 
 COLUMNS = (
     "process",
@@ -36,81 +42,33 @@ COLUMNS = (
     "last error",
 )
 RIGHT = COLUMNS[2:-1]
-DEAD = ("no answer", "exit ")
-PATIENCE = 2.0  # seconds for one answer
-LONG = 1.0  # seconds of waiting before a state names the missing trainers
 NONE = "-"
 
 
-class Asked(NamedTuple):
-    """A process and its status; None if it did not answer."""
-
-    process: Process
-    status: Mapping[str, Any] | None
-
-
-# -- asking --------------------------------------------------------------------------------------
-def named(endpoints: Sequence[str]) -> tuple[Process, ...]:
-    """Processes that are known by their admin ports only."""
-    return tuple(Process(endpoint, -1, admin=endpoint) for endpoint in endpoints)
-
-
-def ask_all(processes: Sequence[Process]) -> list[Asked]:
-    """The status of every process, asked for in parallel."""
-    with ThreadPoolExecutor(max(1, min(32, len(processes)))) as pool:
-        return [Asked(p, s) for p, s in zip(processes, pool.map(_ask, processes), strict=True)]
-
-
-def _ask(process: Process) -> Mapping[str, Any] | None:
-    if not process.admin or process.exit_code is not None:
-        return None
-    connection = http.client.HTTPConnection(process.admin, timeout=PATIENCE)
-    try:
-        token = job_token()
-        named = {"Authorization": f"Bearer {token}"} if token else {}
-        connection.request("GET", "/status", headers=named)
-        found = json.loads(connection.getresponse().read())
-    except (OSError, ValueError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-    return found if isinstance(found, dict) else None
-
-
 # -- rows ----------------------------------------------------------------------------------------
-def rows_of(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
+def rows_of(observed: Sequence[Observed]) -> list[tuple[str, ...]]:
     """A row of `COLUMNS` per process."""
-    stale = _staleness(asked)
-    return [_row(one, stale) for one in asked]
+    stale = staleness_of(observed)
+    return [_row(one, stale) for one in observed]
 
 
-def _staleness(asked: Sequence[Asked]) -> dict[int, float]:
-    """Trainer -> staleness of its gradients in steps, averaged over the servers."""
-    seen: dict[int, list[float]] = {}
-    for _, status in asked:
-        for trainer, steps in ((status or {}).get("staleness") or {}).items():
-            seen.setdefault(int(trainer), []).append(float(steps))
-    return {trainer: sum(steps) / len(steps) for trainer, steps in seen.items()}
-
-
-def _row(asked: Asked, stale: Mapping[int, float]) -> tuple[str, ...]:
-    process, status = asked
+def _row(observed: Observed, stale: Mapping[int, float]) -> tuple[str, ...]:
+    named = name_of(observed), state_of(observed)
+    status = observed.status
     if status is None:
-        return (_name(process, {}), _gone(process), *_last(process.figures), *[NONE] * 4, "")
-    rates = status.get("rates", {})
-    server = status.get("role") == "server"
-    own = stale.values() if server else [s for t, s in stale.items() if t == status.get("index")]
+        return (*named, *_last(observed.process.figures), *[NONE] * 4, error_of(observed))
+    rates, server = status.rates, is_server(observed)
+    own = stale.values() if server else [s for t, s in stale.items() if t == status.index]
     return (
-        _name(process, status),
-        _state(status),
-        f"{status.get('step', 0):,}",
-        f"{status['loss']:.4f}" if "loss" in status else NONE,
-        NONE if server else f"{rates.get('samples_per_second', 0):,.0f}",
-        _seconds(rates.get("wait_seconds", 0.0)),
+        *named,
+        f"{status.step:,}",
+        f"{status.loss:.4f}" if status.loss is not None else NONE,
+        NONE if server else f"{rates.samples_per_second:,.0f}",
+        _seconds(rates.wait_seconds),
         f"{sum(own) / len(own):.1f}" if own else NONE,
-        _bytes(rates.get("received_bytes_per_second", 0.0)),
-        _bytes(rates.get("sent_bytes_per_second", 0.0)),
-        str(status.get("last_error", "")),
+        _bytes(rates.received_bytes_per_second),
+        _bytes(rates.sent_bytes_per_second),
+        error_of(observed),
     )
 
 
@@ -119,29 +77,6 @@ def _last(figures: Mapping[str, float]) -> tuple[str, str, str]:
     formats = {"step": "{:,.0f}", "loss": "{:.4f}", "samples_per_second": "{:,.0f}"}
     step, loss, rate = (f.format(figures[n]) if n in figures else NONE for n, f in formats.items())
     return step, loss, rate
-
-
-def _name(process: Process, status: Mapping[str, Any]) -> str:
-    if process.index >= 0:
-        return f"{process.role} {process.index}"
-    if status.get("index", -1) >= 0:
-        return f"{status['role']} {status['index']}"
-    return process.role
-
-
-def _gone(process: Process) -> str:
-    if process.exit_code is not None:
-        return "done" if process.exit_code == 0 else f"exit {process.exit_code}"
-    return "no answer" if process.admin else "starting"
-
-
-def _state(status: Mapping[str, Any]) -> str:
-    if not status.get("ready"):
-        return "starting"
-    missing, since = status.get("missing") or [], status.get("waiting_seconds", 0.0)
-    if not missing or since < LONG:
-        return "running"
-    return f"waits for trainer {', '.join(map(str, missing[:3]))}: {since:.0f} s"
 
 
 def _seconds(value: float) -> str:
@@ -170,13 +105,13 @@ def show(
     another, one that says the same as the last is not printed.
     """
     shown: list[tuple[str, ...]] = []
-    with _screen(out or sys.stdout, once) as draw:
+    with _screen(out or sys.stdout, once) as draw, Asker() as asker:
         while True:
-            asked = ask_all(find())
-            if (rows := rows_of(asked)) != shown or (out or sys.stdout).isatty():
+            observed = asker.snapshot(find()).observed
+            if (rows := rows_of(observed)) != shown or (out or sys.stdout).isatty():
                 draw(rows)
             shown = rows
-            if once or all(p.exit_code is not None for p, _ in asked):
+            if once or all(each.process.exit_code is not None for each in observed):
                 return
             time.sleep(interval)
 
@@ -197,7 +132,7 @@ def _screen(out: TextIO, once: bool) -> Iterator[Draw]:
 
 def _live_table(rows: list[tuple[str, ...]]) -> Table:
     """The table with red rows for dead processes."""
-    made = table_of(COLUMNS, rows, RIGHT, lambda row: "red" if row[1].startswith(DEAD) else "")
+    made = table_of(COLUMNS, rows, RIGHT, lambda row: "red" if is_dead(row[1]) else "")
     made.title = f"bireme top  {time.strftime('%H:%M:%S')}  Ctrl-C to quit"
     made.title_justify = "left"
     return made

@@ -13,11 +13,12 @@ from bireme.job_token import ensure_token
 
 from ..progress import TOLD
 from ..signals import ENDING
+from ..telemetry.job_file import JobFile, Process, last_steps
+from . import observing
 from .child import Child
 from .curves import draw_curves
 from .display import Display
 from .job import Job, Seat, arguments_of, command_of, inherited, seats
-from .job_file import JobFile, Process, last_steps
 from .ports import Reservation
 
 __all__ = ["Watch", "run_job"]
@@ -38,6 +39,7 @@ def run_job(
     failure's, or 0. `announce` prints the processes before they start.
     """
     job.check()
+    observing.check(job)
     log_dir = Path(job.log_dir)
 
     def listed(plan: Sequence[Seat]) -> None:
@@ -45,7 +47,7 @@ def run_job(
             say(f"{seat}: {seat.variables['PADDLE_CURRENT_ENDPOINT']}, log {log_dir / seat.log}")
 
     log_dir.mkdir(parents=True, exist_ok=True)
-    environ = dict(environ)
+    environ = {**environ, **observing.prepare_trace(job, log_dir)}
     if job.cpu:
         environ["FLAGS_place"] = "cpu"
     if not job.spans_hosts:  # launchers of other nodes would generate different tokens
@@ -57,6 +59,7 @@ def run_job(
         code, stopped = _run_once(job, given, log_dir, announce or listed, restarts)
         left = restarts.left
         if code == 0 or stopped or left == 0:
+            observing.write_trace(job, log_dir, say)
             return code
         left, attempt = left - 1, attempt + 1
         say(f"restarting the job ({job.restart - left} of {job.restart})")
@@ -106,7 +109,8 @@ def _run_once(
                 child.total_is_guess = not job.steps
             display = Display(children, table=not job.quiet, echo_all=job.echo_all)
             watch = Watch(children, job.grace, JobFile(log_dir, command), display, restarts)
-            code = watch.run()
+            with observing.observed(job, log_dir, watch.processes, display.say):
+                code = watch.run()
             if drawn := draw_curves(children, log_dir):
                 display.say(f"curves: {drawn}")
             return code, bool(watch.stopped)
@@ -160,6 +164,7 @@ class Watch:
         self._display = display
         self._servers_until: float | None = None
         self._ending = False
+        self._tell()
 
     def run(self) -> int:
         """Run until all have exited, one has failed, or a signal asks to stop."""
@@ -167,7 +172,6 @@ class Watch:
             for child in self.children:
                 self._follow(child)
             try:
-                self._tell()
                 while self._somebody_needed():
                     self._turn(TICK)
             finally:
@@ -230,7 +234,11 @@ class Watch:
 
     def _tell(self) -> None:
         """Update the job's file."""
-        self._file.tell([_process(child) for child in self.children])
+        self._file.tell(self.processes())
+
+    def processes(self) -> list[Process]:
+        """The children as the job's file lists them."""
+        return [_process(child, child is self.failed) for child in self.children]
 
     def _blame(self, ended: Sequence[Child]) -> None:
         """Remember processes that failed, in the order of their ends."""
@@ -309,12 +317,22 @@ class Watch:
                 signal.signal(number, handler)
 
 
-def _process(child: Child) -> Process:
+def _process(child: Child, blamed: bool) -> Process:
     seat = child.seat
     figures = {} if child.running else dict(child.seen)
     if not child.running and (rate := child.pace.rate("samples")):
         figures["samples_per_second"] = round(rate, 1)
-    return Process(seat.role, seat.index, child.pid, child.admin, child.exit_code, figures)
+    return Process(
+        seat.role,
+        seat.index,
+        child.pid,
+        child.admin,
+        child.exit_code,
+        figures,
+        child.log.name,
+        child.last_word() if child.exit_code else "",
+        blamed,
+    )
 
 
 def _origin(child: Child) -> tuple[int, int]:

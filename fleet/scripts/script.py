@@ -19,7 +19,7 @@ from bireme.errors import ConfigError
 from bireme.monitoring.admin import opened
 
 from .. import lifeline, progress
-from . import compat, uncaught
+from . import compat, json_log, trace_file, uncaught
 
 __all__ = ["execute_module", "prepare", "run_script"]
 
@@ -75,6 +75,8 @@ def prepare() -> None:
     flags.settings()  # now, so that a wrong FLAGS_* is reported before anything runs
     if KEEP_MEMORY not in os.environ:
         flags.set_flags({KEEP_MEMORY: True})
+    json_log.install()
+    trace_file.record()
     if endpoint := opened():
         progress.report_admin(endpoint)
     progress.follow()

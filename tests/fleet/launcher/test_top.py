@@ -13,13 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bireme.errors import ConfigError
 from bireme.fleet.launcher import top
 from bireme.fleet.launcher.child import Child
 from bireme.fleet.launcher.job import Seat
-from bireme.fleet.launcher.job_file import JobFile, Process, read
+from bireme.fleet.telemetry.asking import named
+from bireme.fleet.telemetry.job_file import JobFile, Process, read
+from bireme.fleet.telemetry.snapshot import Observed, Status
 from bireme.monitoring.admin_server import Admin
 from bireme.monitoring.counters import Tally
 from tests.support.processes import ignoring
@@ -47,7 +50,9 @@ TRAINER = {
 
 
 def rows(*asked: tuple[Process, Any]) -> list[tuple[str, ...]]:
-    return top.rows_of([top.Asked(*one) for one in asked])
+    return top.rows_of(
+        [Observed(p, s and msgspec.convert(s, Status, strict=False)) for p, s in asked]
+    )
 
 
 def test_a_row_tells_what_a_process_does() -> None:
@@ -84,7 +89,14 @@ def test_a_job_file_says_again_only_what_is_new(tmp_path: Path) -> None:
     assert (tmp_path / "job.json").stat().st_ino == before
     file.tell([Process("server", 0, 11, "127.0.0.1:9", 1)])
     assert read(tmp_path) == (Process("server", 0, 11, "127.0.0.1:9", 1),)
-    assert os.listdir(tmp_path) == ["job.json"]
+    assert sorted(os.listdir(tmp_path)) == ["job.json", "prometheus.json"]
+
+
+def test_prometheus_finds_the_processes_that_run(tmp_path: Path) -> None:
+    ended = Process("trainer", 1, 12, "127.0.0.1:8", 0)
+    JobFile(tmp_path).tell([Process("server", 0, 11, "127.0.0.1:9"), ended])
+    found = json.loads((tmp_path / "prometheus.json").read_text())
+    assert found == [{"targets": ["127.0.0.1:9"], "labels": {"process": "server 0"}}]
 
 
 def test_without_a_job_the_message_says_what_to_name(tmp_path: Path) -> None:
@@ -105,7 +117,7 @@ def admin() -> Iterator[Admin]:
 @pytest.mark.wire
 def test_ports_named_by_hand_tell_their_role_themselves(admin: Admin) -> None:
     out = io.StringIO()
-    processes = top.named([admin.endpoint, "127.0.0.1:1"])
+    processes = named([admin.endpoint, "127.0.0.1:1"])
     top.show(lambda: processes, once=True, interval=0.1, out=out)
     _, alive, dead = out.getvalue().splitlines()
     assert alive.startswith("trainer 1 ")

@@ -8,19 +8,24 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import psutil
 
 from bireme.errors import ConfigError
 
-__all__ = ["NAME", "JobFile", "Process", "last_steps", "read"]
+__all__ = ["NAME", "Job", "JobFile", "Process", "last_steps", "read", "read_job"]
 
 NAME = "job.json"
+TARGETS = "prometheus.json"  # for `file_sd_configs` of Prometheus
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One process: role, admin port ("" if not known yet), exit code, and its figures if it has
-    exited: step, samples, loss, samples_per_second.
+    """One process: role, admin port ("" if not known yet), exit code, name of its log file.
+
+    Of one that has exited, `figures` are step, samples, loss, samples_per_second. Of one that has
+    failed, `error` says why, and `blamed` is true if its failure explains the others'.
     """
 
     role: str
@@ -29,12 +34,23 @@ class Process(msgspec.Struct, frozen=True):
     admin: str = ""
     exit_code: int | None = None
     figures: Mapping[str, float] = {}
+    log: str = ""
+    error: str = ""
+    blamed: bool = False
 
 
-class _Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True):
+    """The processes that a launcher has started on this host."""
+
     launcher: int
     processes: tuple[Process, ...]
     command: tuple[str, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Whether the launcher lives and a process has not exited."""
+        ended = all(process.exit_code is not None for process in self.processes)
+        return not ended and psutil.pid_exists(self.launcher)
 
 
 class JobFile:
@@ -42,17 +58,26 @@ class JobFile:
 
     def __init__(self, log_dir: Path, command: Sequence[str] = ()) -> None:
         self._command = tuple(command)
-        self._path = log_dir / NAME
+        self._folder = log_dir
         self._said: Sequence[Process] = ()
 
     def tell(self, processes: Sequence[Process]) -> None:
         if processes == self._said:
             return
         self._said = processes
-        draft = self._path.with_name(f".{NAME}.{os.getpid()}")
-        job = _Job(os.getpid(), tuple(processes), self._command)
-        draft.write_text(json.dumps(msgspec.to_builtins(job), indent=1) + "\n")
-        draft.replace(self._path)
+        job = Job(os.getpid(), tuple(processes), self._command)
+        self._write(NAME, msgspec.to_builtins(job))
+        self._write(TARGETS, [_target(p) for p in processes if p.admin and p.exit_code is None])
+
+    def _write(self, name: str, content: Any) -> None:
+        draft = self._folder / f".{name}.{os.getpid()}"
+        draft.write_text(json.dumps(content, indent=1) + "\n")
+        draft.replace(self._folder / name)
+
+
+def _target(process: Process) -> dict[str, Any]:
+    labels = {"process": f"{process.role} {process.index}"}
+    return {"targets": [process.admin], "labels": labels}
 
 
 def read(log_dir: Path) -> tuple[Process, ...]:
@@ -61,9 +86,14 @@ def read(log_dir: Path) -> tuple[Process, ...]:
     Raises:
         ConfigError: no job was started from there.
     """
+    return read_job(log_dir).processes
+
+
+def read_job(log_dir: Path) -> Job:
+    """The same, with the pid of the launcher."""
     path = log_dir / NAME
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Job).processes
+        return msgspec.json.decode(path.read_bytes(), type=Job)
     except FileNotFoundError:
         raise ConfigError(
             f"there is no {path}",
@@ -78,7 +108,7 @@ def last_steps(log_dir: Path, command: Sequence[str]) -> dict[tuple[str, int], f
     and reached its end; else nothing.
     """
     try:
-        job = msgspec.json.decode((log_dir / NAME).read_bytes(), type=_Job)
+        job = msgspec.json.decode((log_dir / NAME).read_bytes(), type=Job)
     except (OSError, msgspec.DecodeError):
         return {}
     if job.command != tuple(command) or any(p.exit_code != 0 for p in job.processes):

@@ -1,0 +1,32 @@
+"""FLAGS_trace_dir: everything that this process does is recorded, and written there at its end."""
+
+import json
+import sys
+from pathlib import Path
+
+from bireme import flags
+from bireme.ending import at_exit
+from bireme.monitoring import tracing
+from bireme.monitoring.counters import tally
+
+__all__ = ["record"]
+
+
+def record() -> None:
+    """Begin the recording if the flag asks for one."""
+    folder = str(flags.get("trace_dir"))
+    if not folder:
+        return
+    recording = tracing.Recording()
+    tracing.begin(recording)
+    at_exit(lambda error: _write(Path(folder), recording))
+
+
+def _write(folder: Path, recording: tracing.Recording) -> None:
+    tracing.end(recording)
+    path = folder / f"trace.{tally.role}.{max(0, tally.index)}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(tracing.part(recording, tally.role, tally.index)))
+    except OSError as error:
+        print(f"bireme: cannot write {path}: {error.strerror}", file=sys.stderr, flush=True)
