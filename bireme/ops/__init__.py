@@ -66,6 +66,7 @@ from . import (
     softmax,
     sparse,
     suppression,
+    sync_norm,
     targets,
     tensor_array,
     text_matching,

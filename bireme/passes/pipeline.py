@@ -4,7 +4,6 @@ the other fields are ignored for.
 A `Build` keeps what they make of one program.
 """
 
-import warnings
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from .memory_optimize import memory_optimize
 from .notes import Entry, Notes, Report, log
 from .remove_identity import remove_identity
 from .strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy, ReduceStrategy
+from .sync_batch_norm import sync_batch_norm
 
 __all__ = ["IGNORED", "PASSES", "SERVING", "Build", "Built", "Pass", "applied", "for_serving"]
 
@@ -59,6 +59,7 @@ def _ranks(strategy: BuildStrategy, program: Program) -> bool:
 
 
 PASSES = (
+    Pass("sync_batch_norm_pass", _on("sync_batch_norm"), sync_batch_norm),
     Pass("fuse_bn_act_pass", _on("fuse_bn_act_ops"), fuse_bn_act),
     Pass("fuse_bn_add_act_pass", _on("fuse_bn_add_act_ops"), fuse_bn_add_act),
     Pass("fuse_elewise_add_act_pass", _on("fuse_elewise_add_act_ops"), fuse_elewise_add_act),
@@ -91,7 +92,6 @@ IGNORED = {
     "mkldnn_enabled_op_types": "there is no MKL-DNN here",
     "remove_unnecessary_lock": "plans take no locks",
     "reduce_strategy": "both strategies give the same parameters; every rank updates all of them",
-    "sync_batch_norm": "every rank normalises with the statistics of its own batch",
 }
 _RUN = {
     "allow_op_delay": "operators always run in the program's order",
@@ -170,7 +170,7 @@ def _say(strategy: BuildStrategy, execution: ExecutionStrategy | None, notes: No
     if strategy.fuse_relu_depthwise_conv:
         _depthwise(notes)
     for name, reason in IGNORED.items():
-        _ignored(strategy, name, reason, notes, aloud=name in ("sync_batch_norm",))
+        _ignored(strategy, name, reason, notes)
     for name, reason in _RUN.items() if execution else ():
         _ignored(execution, name, reason, notes)
 
@@ -184,12 +184,9 @@ def _depthwise(notes: Notes) -> None:
     notes.useless(_DEPTHWISE, reason)
 
 
-def _ignored(strategy: Any, name: str, reason: str, notes: Notes, aloud: bool = False) -> None:
-    if getattr(strategy, name) == type(strategy)._DEFAULTS[name]:
-        return
-    notes.useless(name, f"accepted, has no effect: {reason}")
-    if aloud:
-        warnings.warn(f"{name} is accepted and has no effect: {reason}", stacklevel=6)
+def _ignored(strategy: Any, name: str, reason: str, notes: Notes) -> None:
+    if getattr(strategy, name) != type(strategy)._DEFAULTS[name]:
+        notes.useless(name, f"accepted, has no effect: {reason}")
 
 
 @dataclass(slots=True)

@@ -62,6 +62,11 @@ _FUSED = (
     "fused_bn_add_activation_grad"
 )
 
+_SYNC = (
+    "bireme_batch_norm_sums bireme_batch_norm_of_sums bireme_batch_norm_grad_sums "
+    "bireme_batch_norm_grad_of_sums"
+)
+
 CHECKED_ELSEWHERE: dict[str, str] = {
     "py_func": "layers/test_host.py",
     "cvm_grad": "ops/test_refusals.py",
@@ -77,6 +82,7 @@ CHECKED_ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(_TRAINING.split(), "detection/uses_training.py"),
     **dict.fromkeys(_STRUCTURES.split(), "contrib/uses_structures.py"),
     **dict.fromkeys(_FUSED.split(), "ops/test_fused_norm.py"),
+    **dict.fromkeys(_SYNC.split(), "passes/test_sync_batch_norm.py"),
     "tree_conv_grad": "contrib/test_contrib.py",
     **dict.fromkeys(_QUANTIZATION.split(), "contrib/uses_quantization.py"),
     **dict.fromkeys(_RECURRENCES.split(), "control_flow/test_recurrences.py"),

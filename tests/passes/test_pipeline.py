@@ -54,11 +54,7 @@ def test_fields_without_effect_say_why(name):
     chosen = strategy(
         **{name: BuildStrategy.ReduceStrategy(1) if name == "reduce_strategy" else value}
     )
-    if name == "sync_batch_norm":
-        with pytest.warns(UserWarning, match="sync_batch_norm is accepted and has no effect"):
-            report = applied(main, chosen).report
-    else:
-        report = applied(main, chosen).report
+    report = applied(main, chosen).report
     assert report[name].remark == f"accepted, has no effect: {IGNORED[name]}"
     assert report[name].state == "no effect"
 

@@ -1,0 +1,5 @@
+"""What the tests of passes share."""
+
+from ..support.ports import free_port
+
+__all__ = ["free_port"]
