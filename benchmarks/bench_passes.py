@@ -74,9 +74,10 @@ def main() -> None:
     found = [f"{date.today()}, {machine()}, {options.threads or 'all'} threads", head]
     print("\n".join(found), flush=True)
     for model in options.models:
-        found += [f"{model}: {(MODELS[model][0].__doc__ or '').strip()}"]
-        found += lines(model, options.rounds, options.threads)
-        print("\n".join(found[-len(LINES) - 1 :]), flush=True)
+        part = [f"{model}: {(MODELS[model][0].__doc__ or '').strip()}"]
+        part += lines(model, options.rounds, options.threads)
+        print("\n".join(part), flush=True)
+        found += part
     if options.save:
         options.save.write_text("\n".join(found) + "\n", encoding="utf-8")
 
