@@ -204,19 +204,20 @@ class Build:
         """The program to run when `names` are fed or fetched; rewritten anew if the last one does
         not compute one of them.
         """
-        missing = self._built.hidden.intersection(names) if self._built else frozenset()
-        if self._built is None or self._version != program.version or missing:
-            self.keep |= missing
+        names = frozenset(names)
+        while self._built is None or not self.serves(program, names):
+            self.keep |= self._missing(names)
             self.strategy.finalize()
             self._built, self._version = self._apply(program), program.version
-            if self._built.hidden.intersection(names):
-                return self.made(program, names)
         return self._built.program
 
     def serves(self, program: Program, names: Iterable[str]) -> bool:
         """Whether `made` gives the program that it gave before."""
-        known = self._built is not None and self._version == program.version
-        return known and self._built.hidden.isdisjoint(names)  # type: ignore[union-attr]
+        return self._version == program.version and not self._missing(frozenset(names))
+
+    def _missing(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of the names that passes have left out without being told to keep them."""
+        return names & self._built.hidden - self.keep if self._built else frozenset()
 
     @property
     def report(self) -> Report:
