@@ -77,7 +77,7 @@ def test_a_fused_sum_is_a_sum_and_an_activation(functor: str, axis: int) -> None
     y = random.standard_normal((40,) if axis == -1 else (32, 1)).astype("float32")
     run = ROWS["fused_elemwise_activation"].kernel
     assert run is not None
-    values = {
+    values: dict[str, Any] = {
         "relu": lambda s: np.maximum(s, 0),
         "tanh": np.tanh,
         "sigmoid": lambda s: 1 / (1 + np.exp(-s)),
