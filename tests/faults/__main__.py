@@ -101,9 +101,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="names of cases, or their beginnings")
     parser.add_argument("--steps", type=_steps, default=[matrix.STEP])
     parser.add_argument("--write", type=Path, help="write their lines of this page")
+    parser.add_argument("--times", type=int, default=1, help="how often each is tried")
     given = parser.parse_args()
     failed, lines = 0, dict[str, str]()
-    for case in chosen(given.names, given.steps):
+    for case in (c for c in chosen(given.names, given.steps) for _ in range(given.times)):
         with tempfile.TemporaryDirectory(prefix="bireme-faults-") as folder:
             outcome = case.run(Path(folder))
         step = f" at step {case.step}" if isinstance(case, matrix.Case) else ""

@@ -89,11 +89,11 @@ class Hosts:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._token = new_token()
 
-    def start(self, steps: int, mode: str = "sync") -> None:
+    def start(self, steps: int, heartbeat: float, mode: str = "sync") -> None:
         shared = {
             "PADDLE_PSERVERS_IP_PORT_LIST": f"{SERVER}:6170",
             "PADDLE_TRAINERS_NUM": "2",
-            "FLAGS_heartbeat_seconds": str(HEARTBEAT),
+            "FLAGS_heartbeat_seconds": str(heartbeat),
             "FLAGS_rpc_shared_memory": "0",  # the hosts share a kernel, which others do not
             TOKEN: self._token,
         }
@@ -190,6 +190,7 @@ class LinkCase:
     """A fault of the link between trainer 1 and everybody else."""
 
     fault: str
+    heartbeat: float = HEARTBEAT
 
     @property
     def name(self) -> str:
@@ -198,7 +199,7 @@ class LinkCase:
     def run(self, folder: Path) -> Outcome:
         """Do it to a job in `folder`."""
         with two_hosts(folder) as hosts:
-            hosts.start(1000 if self.fault in FATAL else STEPS)
+            hosts.start(1000 if self.fault in FATAL else STEPS, self.heartbeat)
             hosts.until_step(STEP)
             FAULTS[self.fault](hosts.link)
             return _both_sides(hosts) if self.fault in FATAL else _goes_on(hosts)

@@ -5,6 +5,7 @@ nothing behind.
 """
 
 import re
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ SERVED = ("sync", "async", "dc-asgd", "half-async", "communicator", "geo")
 MODES = (*SERVED, "nccl2")
 WORDS = {"communicator": "queued"}  # what matrix_job.py calls it
 SIZE = jobs.Size(2, 2)
+OTHERWISE = (0, 128 + signal.SIGTERM, 128 + signal.SIGKILL)  # in order, or by the launcher
 JOB = Path(__file__).with_name("matrix_job.py")
 STEP = 7
 NAMED = re.compile(r"((?:server|trainer|rank) [\w.:]+?)(?: of \d+)? is lost")
@@ -36,6 +38,7 @@ class Case:
     role: str
     index: int
     step: int = STEP
+    heartbeat: float = HEARTBEAT
 
     @property
     def name(self) -> str:
@@ -62,7 +65,7 @@ def cases(step: int = STEP) -> Iterator[Case]:
 
 
 def _run(case: Case, folder: Path) -> Outcome:
-    more = {"FLAGS_heartbeat_seconds": str(HEARTBEAT), "OMP_NUM_THREADS": "1"}
+    more = {"FLAGS_heartbeat_seconds": str(case.heartbeat), "OMP_NUM_THREADS": "1"}
     env = jobs.environment(Request(str(folder / "values"), each=False), **more)
     mode = WORDS.get(case.mode, case.mode)
     options = ["--grace", "12", "--no-admin"]
@@ -118,7 +121,9 @@ def _watch(case: Case, cluster: jobs.Cluster, outcome: Outcome) -> None:
         outcome.problems += _wrong(name, log.read_text(), victim, name in outcome.ended)
     codes = {f"{p.role} {p.index}": p.exit_code for p in jobs.last(cluster)}
     outcome.problems += [
-        f"{name} ended with exit code 0" for name in outcome.ended if codes.get(name) == 0
+        f"{name} ended with exit code {codes.get(name)}, {outcome.ended[name]:.1f} s later"
+        for name in outcome.ended
+        if codes.get(name) in OTHERWISE
     ]
 
 
