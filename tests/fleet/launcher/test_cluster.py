@@ -79,6 +79,8 @@ def test_success_is_exit_code_0_and_one_log_per_role(launch: Launch, tmp_path: P
     assert "TRAINER 0" in out
     assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == [
         "job.json",
+        "prometheus.json",
+        "record.jsonl",
         "serverlog.0",
         "serverlog.1",
         "trainerlog.0",
