@@ -19,7 +19,7 @@ DRAWS = {
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 @given(begin=st.integers(0, 40000), size=st.integers(0, 40000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_slice_equals_the_rows_of_the_whole(draw, begin, size):
     whole = draw(Key(7, "w"), begin + size)
     part = draw(Key(7, "w", begin), size)

@@ -40,7 +40,7 @@ def grown(recipe):
 
 
 @given(recipe=steps, picked=st.lists(st.integers(0, 99), max_size=4))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_a_plan_computes_what_the_plain_interpreter_computes(recipe, picked):
     b, names = grown(recipe)
     fetches = [names[i % len(names)] for i in picked]

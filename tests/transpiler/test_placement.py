@@ -54,7 +54,7 @@ def _op(
     return Operator(kind, ins, {slot: (arg,) for slot, arg in outputs.items()}, roles)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(SHAPES, min_size=1, max_size=8),
     st.integers(1, 7),

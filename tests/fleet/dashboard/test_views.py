@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.errors import ConfigError
@@ -18,7 +18,6 @@ from tests.support import recorded_job
 WHOLE = Rectangle(0, 0, 16, 9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1, 1e6), min_size=1, max_size=40))
 def test_rectangles_have_their_areas_and_fill_the_whole(sizes: list[float]) -> None:
     sizes = sorted(sizes, reverse=True)
@@ -31,7 +30,6 @@ def test_rectangles_have_their_areas_and_fill_the_whole(sizes: list[float]) -> N
         assert box.y + box.height <= 9 + 1e-6
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1, 100), min_size=2, max_size=12))
 def test_rectangles_do_not_overlap(sizes: list[float]) -> None:
     boxes = squarified(sizes, WHOLE)
