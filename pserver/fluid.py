@@ -20,7 +20,8 @@ from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
 from bireme.net.grpc_server import Method
 
 from . import events as e
-from .server import Server, refused
+from .requests import refused
+from .server import Server
 from .updates import Updates
 
 __all__ = ["FluidService"]
@@ -125,7 +126,9 @@ class FluidService:
             return self._server.read(send.inline, self._written, send.names, out_name)
 
         def event(ticket: int) -> e.Event:
-            return e.Pull(ticket, self._call(trainer), names, gated, self._updates.size(names))
+            return e.Pull(
+                ticket, self._call(trainer), names, gated, self._updates.sizes.total(names)
+            )
 
         reading = await self._ask(event, read)
         self._barred.discard(trainer)
@@ -144,7 +147,7 @@ class FluidService:
 
         def event(ticket: int) -> e.Event:
             return e.Prefetch(
-                ticket, self._call(trainer), (table,), self._updates.cost({table: ids})
+                ticket, self._call(trainer), (table,), self._updates.sizes.cost({table: ids})
             )
 
         return await (await self._ask(event, read))

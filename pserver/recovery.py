@@ -125,7 +125,7 @@ def _recover(root: Path, payloads: RoundPayloads, updates: Updates, disk: Disk |
     adopt_seed(first.seed)
     calls, shared = known.gathered
     if calls:
-        updates.resume_together(Shared((), 0, calls), shared)
+        updates.shared_values.resume(Shared((), 0, calls), shared)
     number, size = int(logs[-1][0].name[-6:]), sum(path.stat().st_size for path, _ in logs)
     recorder.found(known, number, size, (root / first.base / DATA).stat().st_size)
     return recorder

@@ -30,7 +30,8 @@ from .membership import Limits
 from .metrics import MetricsView
 from .modes import mode_of
 from .recovery import begin, forget
-from .server import Server, refused
+from .requests import refused
+from .server import Server
 from .server_spec import Settings, read_settings
 from .updates import Updates
 

@@ -24,62 +24,15 @@ from bireme.net.memory import Mappings
 from . import events as e
 from .connections import Connections, Opened
 from .core import Core
+from .requests import control, counted, refused
 from .saver import Saver, folder_fault
 from .shared_replies import SharedReplies
 from .updates import Updates
 
-__all__ = ["Server", "refused"]
+__all__ = ["Server"]
 
 CLOCK = 0.01  # seconds: timers may be so much early
 Reader = Callable[[Any], Any]  # of e.Send or e.Shared
-
-
-def refused(failure: e.Failure) -> m.Refused:
-    """A failure as the trainer hears it."""
-    return m.Refused(
-        kind=failure.kind,
-        text=failure.text,
-        peer=failure.peer,
-        step=failure.step,
-        hint=failure.hint,
-    )
-
-
-def control(ticket: int, said: m.Message) -> e.Event:
-    """A small request as an event."""
-    match said:
-        case m.Hello():
-            calls = said.first, said.seen
-            return e.Hello(ticket, said.trainer, said.incarnation, said.beats, *calls)
-        case m.Heartbeat():
-            return e.Heartbeat(ticket, said.trainer, said.incarnation, said.step)
-        case m.Complete():
-            return e.Complete(ticket, said.trainer, said.incarnation)
-        case m.Abort():
-            given = said.step, said.cause, said.kind, said.peer
-            return e.Abort(ticket, said.trainer, said.incarnation, *given)
-    raise errors.ProtocolError(f"{type(said).__name__} is no request")
-
-
-def counted(
-    ticket: int, call: e.Call, said: m.Numbered, payload: tuple[tuple[str, ...], int, str]
-) -> e.Event:
-    """A call of an exchange as an event. Its payload: names, the bytes that it brings or asks for,
-    what is wrong with it.
-    """
-    names, size, fault = payload
-    match said:
-        case m.Push():
-            return e.Push(ticket, call, said.step, names, size, fault)
-        case m.Lookup():
-            return e.Prefetch(ticket, call, names, size)
-        case m.Share():
-            return e.Share(ticket, call, said.step, size)
-        case m.Save():
-            return e.Checkpoint(ticket, call, said.step, fault)
-        case m.Pull():
-            return e.Pull(ticket, call, said.names, said.gated, size)
-    return e.Barrier(ticket, call, said.step)
 
 
 class Server:
@@ -212,10 +165,10 @@ class Server:
         reader: Reader | None = None
         size = received.size
         if isinstance(said, m.Lookup):
-            size = self._updates.cost(received.values)
+            size = self._updates.sizes.cost(received.values)
             reader = partial(self._replies.rows, received.values, call=call, shared=shared)
         elif isinstance(said, m.Pull):
-            size = self._updates.size(said.names)
+            size = self._updates.sizes.total(said.names)
             reader = partial(self._publish, call=call, shared=shared)
         elif isinstance(said, m.Share):
             reader = self._together

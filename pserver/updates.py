@@ -6,7 +6,6 @@ decided them, so no reader ever sees half an update. The file knows scopes and p
 decides nothing about when.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,12 +32,13 @@ from .payload_checks import PayloadChecks
 from .recorder import Recorder
 from .server_spec import Settings
 from .shards import shards
+from .shared_values import SharedValues
+from .sizes import Sizes
 from .tables import Tables
 
 __all__ = ["Updates"]
 
 Prepare = Callable[[int], Callable[[], None]]
-LINE = 64  # bytes of a line of the processor's cache
 
 
 class Updates:
@@ -55,12 +55,12 @@ class Updates:
         self._kept: dict[int, tuple[Mapping[str, Value], Layout | None]] = {}
         self._cells: WeakKeyDictionary[Layout, list[Cell]] = WeakKeyDictionary()  # of gradients
         self._read: dict[tuple[str, ...], list[Cell]] = {}  # of what trainers ask for
-        self._together: tuple[Shared, list[Buffer] | ProtocolError] | None = None
         self._zeros: dict[str, Value] = {}
-        self._sizes: dict[tuple[str, ...], int] = {}
         self._fusion = Fusion(program, scope)
         self.tables = Tables(program, scope)
         self.checks = PayloadChecks(program, settings, self.tables)
+        self.sizes = Sizes(program, scope, self.tables)
+        self.shared_values = SharedValues()
         self.keeper = Keeper(program, scope, self.tables)
         variables = program.global_block().vars
         self._backups = [n for n in variables if is_backup(n)]
@@ -208,29 +208,15 @@ class Updates:
         return frame(m.Values(version=send.version), values, take)
 
     def together(self, shared: Shared) -> list[Buffer]:
-        """The frame with what all trainers brought: for each name their arrays, in their order.
+        """The frame with what all trainers brought; see `SharedValues`."""
+        return self.shared_values.frame(shared, self._brought)
 
-        Raises:
-            ProtocolError: they do not bring the same.
-        """
-        if self._together is None or self._together[0] != shared:
-            brought = [self._kept.pop(ticket)[0] for ticket in shared.tickets]
-            if self.recorder is not None:
-                values = {f"{i} {n}": v for i, each in enumerate(brought) for n, v in each.items()}
-                self.recorder.gathered(shared.calls, values).result()
-            self._together = shared, _stacked(brought)
-        found = self._together[1]
-        if isinstance(found, ProtocolError):
-            raise found
-        return found
-
-    def resume_together(self, shared: Shared, values: Mapping[str, Value]) -> None:
-        """This was brought before, as `recorder` has it."""
-        brought: list[dict[str, Value]] = [{} for _ in shared.calls]
-        for name, value in values.items():
-            place, _, own = name.partition(" ")
-            brought[int(place)][own] = value
-        self._together = shared, _stacked(brought)
+    def _brought(self, shared: Shared) -> list[Mapping[str, Value]]:
+        brought = [self._kept.pop(ticket)[0] for ticket in shared.tickets]
+        if self.recorder is not None:
+            values = {f"{i} {n}": v for i, each in enumerate(brought) for n, v in each.items()}
+            self.recorder.gathered(shared.calls, values).result()
+        return brought
 
     def rows(self, table: str, ids: Array) -> Array:
         """Rows of a table, in the order of `ids`."""
@@ -246,35 +232,6 @@ class Updates:
     def shards(self) -> Iterator[dict[str, Any]]:
         """What this server holds, with its bytes; see `shards`."""
         return shards(self._program, self._scope, self._settings.blocks, self.tables)
-
-    def cost(self, asked: Mapping[str, Value]) -> int:
-        """Bytes touched to find and copy rows of tables, table -> ids: each row, and a line of the
-        processor's cache for its id.
-        """
-        return sum(np.size(ids) * (self._width(table) + LINE) for table, ids in asked.items())
-
-    def _width(self, table: str) -> int:
-        """Bytes of a table's row; 0 for what is no table, which is refused later."""
-        var = self._program.global_block().vars.get(self.tables.named(table))
-        return (
-            0 if var is None else abs(math.prod(var.shape[1:])) * np.dtype(var.numpy_dtype).itemsize
-        )
-
-    def size(self, names: tuple[str, ...]) -> int:
-        """Bytes of these variables: of growing tables as they are, of others as declared."""
-        return self._declared(names) + sum(self._grown(n) for n in names if len(self.tables))
-
-    def _grown(self, name: str) -> int:
-        cell = self._scope.find_var(name)
-        return cell.value.nbytes if cell is not None and isinstance(cell.value, Table) else 0
-
-    def _declared(self, names: tuple[str, ...]) -> int:
-        if names not in self._sizes:
-            known = self._program.global_block().vars
-            shapes = [(v.shape, v.numpy_dtype) for n in names if (v := known.get(n)) is not None]
-            sizes = [max(0, math.prod(shape)) * np.dtype(kind).itemsize for shape, kind in shapes]
-            self._sizes[names] = sum(sizes)
-        return self._sizes[names]
 
     def value(self, name: str) -> Value:
         """A variable's value on the host.
@@ -298,18 +255,3 @@ class Updates:
                 known=known,
             )
         return value
-
-
-def _stacked(brought: Sequence[Mapping[str, Value]]) -> list[Buffer] | ProtocolError:
-    """The frame with equally named arrays of all trainers; or why they cannot be put together."""
-    kinds = [
-        {name: (np.shape(value), str(np.asarray(value).dtype)) for name, value in values.items()}
-        for values in brought
-    ]
-    if any(kind != kinds[0] for kind in kinds):
-        return ProtocolError(
-            f"trainers share different arrays: {'; '.join(map(str, kinds))}",
-            hint="every trainer must call the same function with arrays of equal shapes",
-        )
-    stacks = {name: np.stack([each[name] for each in brought]) for name in brought[0]}
-    return frame(m.Values(version=0), stacks)

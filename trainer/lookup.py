@@ -4,6 +4,7 @@ gradients of rows on their way back. Arrays in, arrays out.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,10 @@ from bireme.net.frames import Value
 
 from .instructions import LookUp, Part
 
-__all__ = ["Question", "ask", "merged", "part_of"]
+__all__ = ["Question", "ask", "look_up", "merged", "part_of"]
+
+# endpoint -> table -> ids, to endpoint -> table -> rows
+AskServers = Callable[[dict[str, dict[str, Value]]], dict[str, dict[str, Value]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +154,20 @@ def part_of(value: Value, part: Part) -> Value:
         return SelectedRows(value.rows[mine] - part.begin, value.value[mine], part.end - part.begin)
     array = value.array if isinstance(value, LoDTensor) else value
     return array[part.begin : part.end]
+
+
+def look_up(ask_servers: AskServers, env: Any, look_ups: list[LookUp]) -> None:
+    """One round trip per server for all tables; a table that is asked twice needs another."""
+    left = look_ups
+    while left:
+        batch = list({each.shards[0].name: each for each in reversed(left)}.values())[::-1]
+        left = [each for each in left if each not in batch]
+        questions = [ask(each, env.get) for each in batch]
+        wanted: dict[str, dict[str, Value]] = {}
+        for question in questions:
+            for endpoint, asked in question.requests().items():
+                wanted.setdefault(endpoint, {}).update(asked)
+        rows = ask_servers(wanted)
+        for question in questions:
+            for name, value in zip(question.route.outputs, question.answers(rows), strict=True):
+                env.set(name, value)

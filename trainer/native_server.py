@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import PeerLost
 from bireme.ir import DistributedMode
 from bireme.monitoring.counters import tally
@@ -36,6 +35,7 @@ from bireme.net.memory import Mappings
 from .gradient_buffers import GradientBuffers
 from .job_state import JobState
 from .session import PAUSE, greet, greet_again, say
+from .values import copied
 
 __all__ = ["NativeServer"]
 
@@ -302,23 +302,3 @@ class NativeServer:
         exchange = self._exchange
         if exchange is not None:
             exchange.cancel()
-
-
-def size_of(value: Value) -> int:
-    """Bytes of a value."""
-    if type(value) is np.ndarray:
-        return int(value.nbytes)
-    if isinstance(value, SelectedRows):
-        return int(value.value.nbytes)
-    return int(value.array.nbytes if isinstance(value, LoDTensor) else np.asarray(value).nbytes)
-
-
-def copied(value: Value) -> Value:
-    """A value in memory of our own."""
-    if type(value) is np.ndarray:
-        return value.copy()
-    if isinstance(value, SelectedRows):
-        return SelectedRows(np.array(value.rows), np.array(value.value), value.height)
-    if isinstance(value, LoDTensor):
-        return LoDTensor(np.array(value.array), value.offsets)
-    return np.array(value)

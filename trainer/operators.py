@@ -11,22 +11,18 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.ir import Block, Operator
-from bireme.net.frames import Value
 from bireme.runtime.context import Env
 from bireme.runtime.effects import Effect, EffectContext
 
 from . import instructions as i
 from .checkpoints import ends_step
-from .lookup import ask, merged, part_of
-from .recv_save import fetch
+from .lookup import look_up, merged, part_of
 from .registry import trainers
-from .remote import RemoteTable
+from .single_operators import BINDERS, Step, locked
 from .strategies import Pushed, Strategy
 from .trainer import Trainer
 
 __all__ = ["Communication"]
-
-Step = Callable[[Trainer, Any], None]
 
 
 class Communication(Effect):
@@ -79,7 +75,7 @@ def _steps(given: tuple[i.Instruction, ...], block: Block) -> list[Step]:
     steps: list[Step] = []
     look_ups = [each for each in given if isinstance(each, i.LookUp)]
     if look_ups:
-        steps.append(_locked(lambda trainer, env: _look_up(trainer, env, look_ups)))
+        steps.append(locked(lambda trainer, env: look_up(trainer.servers.look_up, env, look_ups)))
     for queued, stretch in groupby(given, lambda each: isinstance(each, i.Send) and each.queued):
         steps += _in_order(list(stretch), queued, block)
     received = [each for each in given if isinstance(each, i.Receive)]
@@ -87,8 +83,8 @@ def _steps(given: tuple[i.Instruction, ...], block: Block) -> list[Step]:
     met += [each for each in given if isinstance(each, i.Barrier) and each.strict]
     endpoints = [endpoint for each in met for endpoint in each.endpoints]
     if received or endpoints:
-        steps.append(_locked(_exchange(received, endpoints, block)))
-    return steps + [_BINDERS[type(each)](each, block) for each in given if type(each) in _BINDERS]
+        steps.append(locked(_exchange(received, endpoints, block)))
+    return steps + [BINDERS[type(each)](each, block) for each in given if type(each) in BINDERS]
 
 
 def _in_order(given: list[i.Instruction], queued: bool, block: Block) -> Iterator[Step]:
@@ -106,17 +102,6 @@ def _in_order(given: list[i.Instruction], queued: bool, block: Block) -> Iterato
         yield _sender(sends, queued, block)
 
 
-def _locked(step: Step) -> Step:
-    """A step during which a running communicator leaves the servers alone."""
-
-    def run(trainer: Trainer, env: Any) -> None:
-        with trainer.strategy.lock:
-            step(trainer, env)
-
-    return run
-
-
-# -- sending -----------------------------------------------------------------------------------
 def _sender(sends: list[i.Send], queued: bool, block: Block) -> Step:
     """Several sends at once; of selected rows each row once."""
     parts = [part for send in sends for part in send.parts]
@@ -193,66 +178,3 @@ def _joined_at_once(received: list[i.Receive], block: Block) -> frozenset[str]:
             last -= set(op.input_arg_names)
     several = {part.name for r in received if len(r.parts) > 1 for part in r.parts}
     return frozenset(several | {single[name] for name in last})
-
-
-def _look_up(trainer: Trainer, env: Any, look_ups: list[i.LookUp]) -> None:
-    """One round trip per server for all tables; a table that is asked twice needs another."""
-    left = look_ups
-    while left:
-        batch = list({each.shards[0].name: each for each in reversed(left)}.values())[::-1]
-        left = [each for each in left if each not in batch]
-        questions = [ask(each, env.get) for each in batch]
-        wanted: dict[str, dict[str, Value]] = {}
-        for question in questions:
-            for endpoint, asked in question.requests().items():
-                wanted.setdefault(endpoint, {}).update(asked)
-        rows = trainer.servers.look_up(wanted)
-        for question in questions:
-            for name, value in zip(question.route.outputs, question.answers(rows), strict=True):
-                env.set(name, value)
-
-
-# -- everything else ---------------------------------------------------------------------------
-def _touched(given: i.Touched, block: Block) -> Step:
-    def tell(trainer: Trainer, env: Any) -> None:
-        ids: dict[str, list[Any]] = {}
-        for name, table in given.tables:
-            ids.setdefault(table, []).append(env.get(name))
-        trainer.strategy.touched(trainer.servers, env, ids)
-
-    return tell
-
-
-def _initialised(given: i.Initialised, block: Block) -> Step:
-    def begin(trainer: Trainer, env: Any) -> None:
-        trainer.scope = env.scope
-        trainer.strategy.initialise(trainer.servers, env)
-
-    return begin
-
-
-def _elsewhere(given: i.Elsewhere, block: Block) -> Step:
-    table = RemoteTable(given, i.trainer_of(block.program))
-    return lambda trainer, env: env.set(given.name, table)
-
-
-def _fetched(given: i.Fetched, block: Block) -> Step:
-    return _locked(lambda trainer, env: fetch(trainer.servers, given))
-
-
-def _notify(given: i.Notify, block: Block) -> Step:
-    def save(trainer: Trainer, env: Any) -> None:
-        trainer.servers.greet(given.endpoints)
-        trainer.saver.now(trainer.servers, env, block.program, given.directory)
-
-    return _locked(save)
-
-
-_Binder = Callable[[Any, Block], Step]
-_BINDERS: dict[type, _Binder] = {
-    i.Touched: _touched,
-    i.Initialised: _initialised,
-    i.Elsewhere: _elsewhere,
-    i.Fetched: _fetched,
-    i.Notify: _notify,
-}

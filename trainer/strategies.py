@@ -16,8 +16,8 @@ from bireme.net.frames import Value
 from bireme.runtime.scope import Scope
 
 from . import instructions as i
-from .native_server import size_of
 from .server_pool import ServerPool
+from .values import size_of
 
 __all__ = ["Barriered", "Immediate", "Pushed", "Strategy", "Wanted", "send_now"]
 

@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
-
 from bireme.arrays import blas
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.malloc import keep_memory
 from bireme.arrays.places import CUDAPlace, Place, check_place, default_place
 from bireme.arrays.random import Clock
 from bireme.ending import at_exit, cause, in_order
-from bireme.errors import FeedError, UnsupportedError, WrongType, as_builtin
+from bireme.errors import UnsupportedError
 from bireme.ir import Program, default_main_program
 from bireme.monitoring.admin import opened
 from bireme.monitoring.counters import tally
@@ -31,7 +29,7 @@ from .compile import Request, compile
 from .compiled_program import CompiledProgram
 from .context import RunContext
 from .device import device_of
-from .feeding import batch_size, fetch_names, from_loaders
+from .feeding import batch_size, check_kinds, fetch_names, from_loaders
 from .fetching import fetched, figures
 from .observe import observer
 from .plan import Plan
@@ -106,7 +104,7 @@ class Executor:
             return program.run(self, feed, fetch_list, scope, return_numpy, return_merged)
         if isinstance(feed, list | tuple) and len(feed) == 1:
             (feed,) = feed
-        _check_kinds(program, feed)
+        check_kinds(program, feed)
         return self.step(
             program, feed, fetch_list, scope, return_numpy=return_numpy, prune=use_prune
         )
@@ -279,29 +277,10 @@ class Executor:
             )
 
 
-def _note_loss(value: Any) -> None:
-    """Let those who watch the process see a loss that the script has fetched anyway."""
-    array = getattr(value, "array", value)
-    if isinstance(array, np.ndarray) and array.size == 1:
-        tally.gauges["bireme_loss"] = float(array.item())
-
-
 def _carried(program: Any) -> Any:
     """The CompiledProgram attached to a program as `_graph`; clones have none."""
     graph = getattr(program, "_graph", None)
     return graph if isinstance(graph, CompiledProgram) and graph.program is program else program
-
-
-def _check_kinds(program: Any, feed: Any) -> None:
-    if not isinstance(program, Program):
-        raise WrongType(
-            f"cannot run a {type(program).__name__}", hint="run a Program or a CompiledProgram"
-        )
-    if feed is not None and not isinstance(feed, Mapping):
-        raise as_builtin(TypeError, FeedError)(
-            f"feed is a {type(feed).__name__}",
-            hint="feed a dict: {'x': array}; CompiledProgram.with_data_parallel takes a list",
-        )
 
 
 _AS_IT_IS = nullcontext()

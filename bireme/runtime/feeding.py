@@ -10,7 +10,7 @@ import numpy as np
 from bireme.arrays.namespaces import Array, to_device
 from bireme.arrays.places import Place
 from bireme.arrays.values import Lod, LoDTensor, is_valid_lod, lengths_to_lod
-from bireme.errors import FeedError, as_builtin
+from bireme.errors import FeedError, WrongType, as_builtin
 from bireme.ir import Block, Operator, Program, Variable, VarType
 
 __all__ = ["Feeder", "batch_size", "feeder", "fetch_names", "from_loaders", "known_feeds"]
@@ -201,3 +201,21 @@ def _check_shape(var: _Target, array: Array) -> None:
         f"{problem}: operators take it as it is; reshape the array to what is declared",
         stacklevel=7,
     )
+
+
+def check_kinds(program: Any, feed: Any) -> None:
+    """Check what a run is given.
+
+    Raises:
+        WrongType: not a program.
+        FeedError: the feed is no mapping.
+    """
+    if not isinstance(program, Program):
+        raise WrongType(
+            f"cannot run a {type(program).__name__}", hint="run a Program or a CompiledProgram"
+        )
+    if feed is not None and not isinstance(feed, Mapping):
+        raise as_builtin(TypeError, FeedError)(
+            f"feed is a {type(feed).__name__}",
+            hint="feed a dict: {'x': array}; CompiledProgram.with_data_parallel takes a list",
+        )

@@ -33,8 +33,8 @@ from bireme.pserver.core import Core
 from bireme.pserver.job_record import Known
 from bireme.pserver.membership import Limits
 from bireme.pserver.recovery import begin
+from bireme.pserver.requests import refused
 from bireme.pserver.server import Server as Shell
-from bireme.pserver.server import refused
 from bireme.pserver.server_spec import Settings, read_settings
 from bireme.pserver.updates import Updates
 from bireme.runtime.scope import Scope
