@@ -34,7 +34,9 @@ class ServerThread:
             self._loop.call_soon_threadsafe(self.service.stop, reason)
 
     def wait(self) -> None:
+        """Wait for the server to end by itself."""
         self._thread.join(_SECONDS)
+        assert not self._thread.is_alive()
 
     def close(self) -> None:
         self.stop("the test is over")

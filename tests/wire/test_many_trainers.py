@@ -29,8 +29,7 @@ def test_64_trainers_at_one_server_finish_with_the_same_values(live, size: int) 
     tasks = {f"t{i}": lambda i=i: trained(server, i, size, 3) for i in range(MANY)}
     found = side_by_side(tasks, timeout=120)
     assert {tuple(np.unique(value)) for value in found.values()} == {(-3.0,)}
-    server.thread.join(20)
-    assert not server.thread.is_alive()  # it has ended with the last of them
+    server.wait()  # it ends with the last of them
 
 
 def waiting(server) -> int:
