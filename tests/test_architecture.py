@@ -43,7 +43,7 @@ FLOORS = (
     "__main__",
 )
 FLEET_FLOORS = (  # the same inside fleet/; scripts and launchers know no Fleet
-    "certs clusters lifeline log_lines metrics progress recording signals",
+    "certs clusters lifeline log_lines metrics progress signals step_recorder",
     "scripts",
     "role_maker",
     "telemetry",
@@ -102,7 +102,7 @@ HIDDEN = {
     ("bireme/reader/decorators.py", "bireme.reader.workers"): "cloudpickle, which few readers need",
     ("fleet/scripts/script.py", "name"): "a module that the user names",
     ("fleet/scripts/script.py", "module"): "a module that the user names",
-    ("fleet/scripts/script.py", "bireme.fleet.recording"): "NumPy loads with it",
+    ("fleet/scripts/script.py", "bireme.fleet.step_recorder"): "NumPy loads with it",
     ("fleet/cli.py", "bireme.fleet.demo"): _CLI,
     ("fleet/cli.py", "bireme.fleet.chaos.against_local"): _CLI,
     ("fleet/cli.py", "bireme.fleet.chaos.jobs"): _CLI,

@@ -1,6 +1,6 @@
 """A hook around training steps, for tools that watch a script from within its process.
 
-Nothing is installed in a normal run; see `bireme.fleet.recording`.
+Nothing is installed in a normal run; see `bireme.fleet.step_recorder`.
 """
 
 from collections.abc import Callable

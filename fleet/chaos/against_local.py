@@ -14,7 +14,7 @@ import numpy as np
 
 from bireme.errors import ConfigError
 
-from ..recording import Request
+from ..step_recorder import Request
 from . import jobs
 from .comparison import as_text, per_step
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from bireme.text_tables import plain_text
 
-from ..recording import IDS, Values, read_values
+from ..step_recorder import IDS, Values, read_values
 
 __all__ = ["Row", "as_text", "compare", "floor", "last_values", "per_step"]
 

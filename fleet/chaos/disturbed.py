@@ -14,7 +14,7 @@ from pathlib import Path
 from bireme import flags
 from bireme.errors import ConfigError, PeerError
 
-from ..recording import LAST, Request, Values, read_values, steps_done
+from ..step_recorder import LAST, Request, Values, read_values, steps_done
 from . import faults, jobs, schedule
 from .comparison import as_text, last_values
 from .faults import Undo

@@ -20,7 +20,7 @@ import psutil
 from bireme.errors import ConfigError, PeerError
 
 from ..launcher.job import ROLE_VARIABLES
-from ..recording import VARIABLE, Request
+from ..step_recorder import VARIABLE, Request
 from ..telemetry import job_file
 
 __all__ = ["Cluster", "Size", "alone", "environment", "last", "leftovers", "tail"]

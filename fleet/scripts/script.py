@@ -81,7 +81,7 @@ def prepare() -> None:
         progress.report_admin(endpoint)
     progress.follow()
     if "BIREME_RECORDING" in os.environ:
-        from ..recording import follow_environment
+        from ..step_recorder import follow_environment
 
         follow_environment()
 

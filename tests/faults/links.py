@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bireme.fleet.chaos.comparison import last_values
 from bireme.fleet.chaos.jobs import environment
-from bireme.fleet.recording import LAST, Request, Values, read_values, steps_done
+from bireme.fleet.step_recorder import LAST, Request, Values, read_values, steps_done
 from bireme.job_token import TOKEN, new_token
 
 from .outcomes import HEARTBEAT, PATIENCE, Outcome

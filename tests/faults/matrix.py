@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bireme.fleet.chaos import faults, jobs
-from bireme.fleet.recording import Request, steps_done
+from bireme.fleet.step_recorder import Request, steps_done
 
 from .outcomes import HEARTBEAT, PATIENCE, Outcome
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from bireme.fleet.chaos.comparison import TIMES, as_text, floor, last_values, per_step
-from bireme.fleet.recording import IDS
+from bireme.fleet.step_recorder import IDS
 
 
 def recording(folder: Path, name: str, steps: list[dict[str, np.ndarray]]) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 import bireme as fluid
 from bireme.errors import FeedError
-from bireme.fleet.recording import IDS, LAST, Recorder, Request, read_values, steps_done
+from bireme.fleet.step_recorder import IDS, LAST, Recorder, Request, read_values, steps_done
 from bireme.runtime import step_hook
 
 
