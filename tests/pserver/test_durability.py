@@ -183,8 +183,10 @@ class Small:
     def save(self, root: Path, step: int) -> Path:
         folder = root / f"step-{step:012d}-{1:016x}"
         self.trainers[0].servers.save(str(folder), step, ("server-0",))
-        self.server.service._saver.close()
-        self.server.service._saver._disk = None
+        service = self.server.service
+        service._worker.submit(int).result()  # it has copied
+        service._saver.close()
+        service._saver._disk = None
         return folder
 
     @property
