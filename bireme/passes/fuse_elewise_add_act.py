@@ -1,5 +1,6 @@
 """`act(add(x, y))` and `add(x, act(y))` as one operator, and their gradients."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from bireme.ir import Operator, Program
@@ -38,7 +39,7 @@ def _fused(program: Program, notes: Notes, match: "type[_Match]") -> tuple[Progr
     return rewritten(program, found.changes, notes), found.pairs
 
 
-class _Match:
+class _Match(ABC):
     """Pairs of adjacent operators, and the operator for each pair at the second one's position."""
 
     first: tuple[str, ...] = ()
@@ -59,8 +60,9 @@ class _Match:
                     self.changes[i], self.changes[j] = None, made
                     self.pairs += 1
 
+    @abstractmethod
     def together(self, first: Operator, second: Operator, between: str) -> Operator | None:
-        raise NotImplementedError
+        """One operator for a pair that shares the value `between`, or None."""
 
 
 class _Forward(_Match):

@@ -1,5 +1,6 @@
 """Tabs of charts over time: training (loss, metrics, speed, staleness, phases), and network."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import ClassVar
@@ -43,8 +44,9 @@ class _Charts(View):
         super().__init__(feed)
         self._lines = Lines(self.charts())
 
+    @abstractmethod
     def charts(self) -> Sequence[Chart]:
-        raise NotImplementedError
+        """The charts of the tab."""
 
     @property
     def root(self) -> LayoutDOM:

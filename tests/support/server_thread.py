@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 
 from bireme.pserver.server import Server
 
 _SECONDS = 20.0
 
 
-class ServerThread:
+class ServerThread(ABC):
     """`begin` runs `_serve`, which announces itself with `_serving` and then runs `service`."""
 
     service: Server
@@ -21,8 +22,9 @@ class ServerThread:
         self._thread.start()
         assert self._started.wait(_SECONDS)
 
+    @abstractmethod
     async def _serve(self) -> None:
-        raise NotImplementedError
+        """Listen, call `_serving`, and run the service."""
 
     def _serving(self, port: int) -> None:
         self.endpoint = f"127.0.0.1:{port}"
