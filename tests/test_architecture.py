@@ -149,7 +149,7 @@ NAMED_IN_TEXT = (
     "bireme/__init__.py",
     "bireme/layers/__init__.py",
     "bireme/ops/",  # providers, of which there is a test
-    "fleet/launcher/child.py",  # what `python -m` runs in a child
+    "fleet/launcher/runner.py",  # what `python -m` runs in a child
     "fleet/scripts/names.py",  # where the names of Fluid are here
     "fleet/scripts/v2_names.py",  # and those of Paddle 2.x
 )

@@ -3,10 +3,9 @@
 import contextlib
 import json
 import os
+import select
 import signal
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,21 @@ from .. import progress
 from ..log_lines import texts_of
 from .job import Seat
 from .pace import Pace
+from .runner import Files, Started
 
 __all__ = ["Child"]
 
 
 class Child:
-    """A started process. `exit_code` is None while it runs, and 128 + n after signal n."""
+    """A process of the job. `exit_code` is None while it runs, and 128 + n after signal n."""
 
     def __init__(
         self,
         seat: Seat,
-        command: Sequence[str],
-        environment: Mapping[str, str],
         log_dir: Path,
+        start: Callable[[Files], Started],
         append: bool = False,
         curves: bool = False,
-        total: float = 0,
     ) -> None:
         self.seat = seat
         self.log = log_dir / seat.log
@@ -44,35 +42,15 @@ class Child:
         self.error = ""
         self.origin = progress.OWN  # of the error, or of an exit without one
         self.pace = Pace()
-        self.total = total  # steps there will be, if known
+        self.total = 0.0  # steps there will be, if known
         self.total_is_guess = False
         self._rest = b""
-        self.reports, self._process = self._start(command, environment)
-        self.life = os.pidfd_open(self._process.pid)
-
-    def _start(
-        self, command: Sequence[str], environment: Mapping[str, str]
-    ) -> tuple[int, "subprocess.Popen[bytes]"]:
-        reports, writer = os.pipe()
-        os.set_blocking(reports, False)
-        variables = {**environment, **self.seat.variables, progress.VARIABLE: str(writer)}
+        if not self.log_begin:
+            self.log.write_bytes(b"")
         if self.curves:
             self.curves.unlink(missing_ok=True)
-            variables[progress.CURVES] = str(self.curves.absolute())
-        try:
-            with open(self.log, "ab" if self.log_begin else "wb") as log:
-                process = subprocess.Popen(
-                    [sys.executable, "-u", "-m", "bireme.fleet.scripts.script", *command],
-                    env=variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(writer,),
-                    process_group=0,
-                )
-        finally:
-            os.close(writer)
-        return reports, process
+        self._process = start(Files(self.log, self.curves))
+        self.life, self.reports = self._process.life, self._process.reports
 
     @property
     def running(self) -> bool:
@@ -112,15 +90,10 @@ class Child:
     def signal_group(self, number: signal.Signals) -> None:
         """Signal the process and its descendants; does nothing if they have exited."""
         if self.running:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+            self._process.signal(number)
 
     def reap(self) -> None:
-        """Collect the exit code of a process that has exited, and kill its remaining descendants.
-
-        Its pid is not reused before `wait`, so the group signalled here is still its own.
-        """
-        self.signal_group(signal.SIGKILL)
+        """Collect the exit code of a process that has exited or was killed."""
         code = self._process.wait()
         self.killed = code < 0
         self.exit_code = code if code >= 0 else 128 - code
@@ -128,7 +101,7 @@ class Child:
 
     def ended(self) -> bool:
         """Whether the process has exited; if so, it is reaped."""
-        if self.running and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        if self.running and select.select([self.life], [], [], 0)[0]:
             self.reap()
         return not self.running
 

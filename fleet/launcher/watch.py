@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -18,8 +19,8 @@ from . import observing
 from .child import Child
 from .curves import draw_curves
 from .display import Display
-from .job import Job, Seat, arguments_of, command_of, inherited, seats
-from .ports import Reservation
+from .job import Job, Seat, command_of, seats
+from .runner import LocalMachine, Runner
 
 __all__ = ["Watch", "run_job"]
 
@@ -33,10 +34,12 @@ def run_job(
     environ: dict[str, str],
     say: Callable[[str], None] = print,
     announce: Callable[[Sequence[Seat]], None] | None = None,
+    runner: Runner | None = None,
 ) -> int:
     """Run the cluster to its end, with restarts after failures if the job allows them: of a killed
     server alone where it loses nothing, else of the whole job. The exit code is the first
-    failure's, or 0. `announce` prints the processes before they start.
+    failure's, or 0. `announce` prints the processes before they start; `runner` starts them, by
+    default on this machine.
     """
     job.check()
     observing.check(job)
@@ -56,7 +59,8 @@ def run_job(
     while True:
         given = {**environ, RESTART: str(attempt)}
         restarts = Restarts(left, job.restart, _survives(job, environ))
-        code, stopped = _run_once(job, given, log_dir, announce or listed, restarts)
+        here = runner or LocalMachine()
+        code, stopped = _run_once(job, given, here, announce or listed, restarts)
         left = restarts.left
         if code == 0 or stopped or left == 0:
             observing.write_trace(job, log_dir, say)
@@ -92,18 +96,18 @@ class Restarts:
 def _run_once(
     job: Job,
     environ: dict[str, str],
-    log_dir: Path,
+    runner: Runner,
     announce: Callable[[Sequence[Seat]], None],
     restarts: Restarts,
 ) -> tuple[int, bool]:
     """The exit code, and whether a signal asked the job to stop."""
-    listed = [int(endpoint.rpartition(":")[2]) for endpoint in job.own_endpoints]
-    with Reservation(job.port_count, job.host, job.start_port, listed) as reservation:
-        plan = seats(job, reservation.endpoints)
+    log_dir = Path(job.log_dir)
+    with runner.reserved(job) as endpoints:
+        plan = seats(job, endpoints)
         announce(plan)
         command = command_of(job)
         known = {} if job.quiet else last_steps(log_dir, command)
-        with _started(plan, job, environ, log_dir, restarts) as children:
+        with _started(plan, job, environ, runner, restarts) as children:
             for child in children:
                 child.total = job.steps or known.get((child.seat.role, child.seat.index), 0)
                 child.total_is_guess = not job.steps
@@ -118,17 +122,15 @@ def _run_once(
 
 @contextmanager
 def _started(
-    plan: Sequence[Seat], job: Job, environ: dict[str, str], log_dir: Path, restarts: Restarts
+    plan: Sequence[Seat], job: Job, environ: dict[str, str], runner: Runner, restarts: Restarts
 ) -> Iterator[list[Child]]:
     """The running children; on exit from the context all of them are dead."""
-    base = inherited(environ, job.size, job.admin)
     children: list[Child] = []
 
     def start(seat: Seat, append: bool = True) -> Child:
-        command = ["-m", job.script] if job.module else [job.script]
-        command += arguments_of(job, seat)
         curves = seat.role == "trainer" and not job.quiet
-        return Child(seat, command, base, log_dir, append, curves)
+        begin = partial(runner.start, job, seat, environ)
+        return Child(seat, Path(job.log_dir), begin, append, curves)
 
     restarts.start = start
     try:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bireme.errors import ConfigError
 from bireme.fleet.launcher import top
 from bireme.fleet.launcher.child import Child
 from bireme.fleet.launcher.job import Seat
+from bireme.fleet.launcher.runner import LocalProcess
 from bireme.fleet.telemetry.asking import named
 from bireme.fleet.telemetry.job_file import JobFile, Process, read
 from bireme.fleet.telemetry.snapshot import Observed, Status
@@ -144,8 +146,8 @@ def test_on_a_terminal_the_table_stays_in_place(admin: Admin, tmp_path: Path) ->
 
 
 def test_what_a_process_says_of_its_port_is_no_progress(tmp_path: Path) -> None:
-    command = ["-c", ""]
-    child = Child(Seat("server", 0, "serverlog.0", {}), command, dict(os.environ), tmp_path)
+    start = partial(LocalProcess, ["-c", ""], dict(os.environ))
+    child = Child(Seat("server", 0, "serverlog.0", {}), tmp_path, start)
     child._take({"admin": "127.0.0.1:7", "time": 1.0})
     assert (child.admin, child.figures) == ("127.0.0.1:7", {})
     child._take({"step": 3, "time": 2.0})

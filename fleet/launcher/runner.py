@@ -1,0 +1,113 @@
+"""Where the processes of a job run: the port, and this machine."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from .. import progress
+from .job import Job, Seat, arguments_of, inherited
+from .ports import Reservation
+
+__all__ = ["Files", "LocalMachine", "LocalProcess", "Runner", "Started"]
+
+
+class Files(NamedTuple):
+    """What a process leaves: its log, to which it appends, and its curves, if they are kept."""
+
+    log: Path
+    curves: Path | None
+
+
+class Started(Protocol):
+    """A process that has been started.
+
+    `life` becomes readable when it has exited, `reports` is what it writes to its launcher: both
+    are descriptors, which the owner closes.
+    """
+
+    life: int
+    reports: int
+
+    @property
+    def pid(self) -> int: ...
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal it and its descendants; nothing happens if they have exited."""
+
+    def wait(self) -> int:
+        """Its exit code once `life` is readable or it was killed; -n after signal n."""
+
+
+class Runner(Protocol):
+    """Starts the processes of a job."""
+
+    def reserved(self, job: Job) -> AbstractContextManager[Sequence[str]]:
+        """Endpoints for the job during the block: of servers, of trainers, and where trainers meet
+        if there are no servers.
+        """
+
+    def start(self, job: Job, seat: Seat, environ: Mapping[str, str], files: Files) -> Started: ...
+
+
+class LocalMachine:
+    """Processes of this machine, which die with this one."""
+
+    @contextmanager
+    def reserved(self, job: Job) -> Iterator[Sequence[str]]:
+        listed = [int(endpoint.rpartition(":")[2]) for endpoint in job.own_endpoints]
+        with Reservation(job.port_count, job.host, job.start_port, listed) as reservation:
+            yield reservation.endpoints
+
+    def start(self, job: Job, seat: Seat, environ: Mapping[str, str], files: Files) -> Started:
+        command = ["-m", job.script] if job.module else [job.script]
+        command += arguments_of(job, seat)
+        base = inherited(environ, job.size, job.admin)
+        return LocalProcess(command, {**base, **seat.variables}, files)
+
+
+class LocalProcess:
+    """`bireme run` in a process group of its own."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], files: Files) -> None:
+        self.reports, writer = os.pipe()
+        os.set_blocking(self.reports, False)
+        variables = {**environ, progress.VARIABLE: str(writer)}
+        if files.curves:
+            variables[progress.CURVES] = str(files.curves.absolute())
+        try:
+            with open(files.log, "ab") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-u", "-m", "bireme.fleet.scripts.script", *command],
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(writer,),
+                    process_group=0,
+                )
+        finally:
+            os.close(writer)
+        self.life = os.pidfd_open(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def wait(self) -> int:
+        """Also kills the descendants that remain: its pid is not reused before it is reaped, so the
+        group is still its own.
+        """
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        self.signal(signal.SIGKILL)
+        return self._process.wait()
