@@ -48,7 +48,7 @@ FLEET_FLOORS = (  # the same inside fleet/; scripts and launchers know no Fleet
     "role_maker",
     "telemetry",
     "dashboard launcher api",
-    "chaos checkpoint_reports demo demo_script explain",
+    "chaos checkpoint_reports demo demo_script explain ray",
     "checkpoint_commands telemetry_commands trial_commands",
     "cli",
 )
@@ -162,6 +162,7 @@ PROVIDERS = {
 CIRCLES = {"ir"}  # a program, its blocks and its variables know one another
 SCRIPTS = {  # run by their path, as a user's are
     "fleet/demo_script.py",
+    "fleet/ray/function.py",
     "fleet/scripts/children/paddle/__init__.py",
 }
 

@@ -48,7 +48,8 @@ def runs(path: Path) -> bool:
 
 def marked(path: Path) -> Any:
     """A page that starts clusters takes seconds."""
-    marks = [pytest.mark.slow] if "\nbireme launch" in path.read_text() else []
+    slow = re.search(r"^bireme launch|^<!-- needs ", path.read_text(), re.MULTILINE)
+    marks = [pytest.mark.slow] if slow else []
     return pytest.param(path, id=label(path), marks=marks)
 
 

@@ -81,12 +81,12 @@ class Display:
     def __init__(
         self,
         children: Sequence[Child],
-        out: TextIO = sys.stdout,
+        out: TextIO | None = None,
         table: bool = True,
         echo_all: bool = False,
     ) -> None:
         self._children = children
-        self._out = out
+        self._out = out = out or sys.stdout
         self.table = table
         console = Console(file=out, force_terminal=out.isatty())
         terminal = console.is_terminal and not console.is_dumb_terminal

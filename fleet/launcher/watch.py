@@ -2,6 +2,7 @@
 
 import selectors
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -306,7 +307,10 @@ class Watch:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Collect SIGINT, SIGTERM and SIGHUP instead of exiting."""
+        """Collect SIGINT, SIGTERM and SIGHUP instead of exiting; the main thread alone gets any."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
 
         def note(number: int, frame: FrameType | None) -> None:
             self.stopped.append(number)

@@ -6,13 +6,15 @@
     ```text        what the commands before it print; dots stand for anything
 
 `<!-- python ... -->` is a part of the page's program that readers do not see. `<!-- not run -->`
-before a block says that it needs what a test has not. Other kinds are not run.
+before a block says that it needs what a test has not, `<!-- needs ray -->` that it needs a library,
+without which it is left out. Other kinds are not run.
 """
 
 import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +22,8 @@ __all__ = ["Block", "blocks", "run_page"]
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(
-    r"(?P<skip><!-- not run[^>]*-->\s*)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$"
+    r"(?P<skip><!-- not run[^>]*-->\s*)?(?:<!-- needs (?P<needs>\w+) -->\s*)?"
+    r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$"
     r"|^<!-- python\n(?P<hidden>.*?)^-->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -37,7 +40,7 @@ def blocks(page: str) -> list[Block]:
     return [
         Block("python", found["hidden"]) if found["hidden"] else Block(found["kind"], found["text"])
         for found in BLOCK.finditer(page)
-        if not found["skip"]
+        if not found["skip"] and (not found["needs"] or find_spec(found["needs"]))
     ]
 
 
