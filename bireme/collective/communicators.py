@@ -6,17 +6,26 @@ They are a value of the scope, so that the startup program opens what the main p
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bireme.errors import ConfigError
 from bireme.runtime.effects import EffectContext
 
 from .engines import choose_engine, join
+from .group import Group
 from .rings import Ring
 from .session import Job, Session
 
-__all__ = ["Communicators", "held_by", "of_context", "open_job"]
+__all__ = ["Communicators", "Service", "held_by", "of_context", "open_job"]
 
 _NAME = "@COMMUNICATORS@"
+
+
+class Service(Protocol):
+    """Something that a rank does beside its program."""
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End it; `error` is what ends the work."""
 
 
 @dataclass
@@ -26,6 +35,7 @@ class Communicators:
     rings: dict[int, Ring] = field(default_factory=dict)
     sessions: dict[tuple[str, ...], Session] = field(default_factory=dict)
     sent: set[str] = field(default_factory=set)  # variables that all ranks have from rank 0
+    services: dict[str, Service] = field(default_factory=dict)  # closed before the rings
 
     def ring(self, number: int) -> Ring:
         if number not in self.rings:
@@ -39,6 +49,11 @@ class Communicators:
         for ring in self.rings.values():
             ring.wait()
 
+    def messages(self, name: str) -> Group:
+        """A group of all ranks for messages between hosts' memory; every rank opens it."""
+        (session,) = self.sessions.values()
+        return session.messages(name)
+
     def open(self, job: Job, number: int, inter_ranks: int = 0) -> None:
         """Open ring `number` among the ranks of `job`. Safe to repeat."""
         if number in self.rings:
@@ -50,6 +65,9 @@ class Communicators:
 
     def close(self, error: BaseException | None = None) -> None:
         """Leave the jobs, first telling the other ranks of `error` if there is one."""
+        for service in self.services.values():
+            service.close(error)
+        self.services.clear()
         if error is not None:
             for session in self.sessions.values():
                 session.fail(error)

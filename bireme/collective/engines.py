@@ -82,6 +82,9 @@ class _Local:
                 del self._waiting[key]
         return mine
 
+    def messages(self, name: str) -> Group:
+        return self.group(name)
+
     def fail(self, error: BaseException) -> None:
         """A thread that closes its group is noticed by the others."""
 
@@ -102,6 +105,9 @@ class _Nccl:
 
     def group(self, name: str) -> Group:
         return nccl_group(self._world, name, self._device)
+
+    def messages(self, name: str) -> Group:
+        return self._world.group(name)
 
     def fail(self, error: BaseException) -> None:
         self._world.fail(error)

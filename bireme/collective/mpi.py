@@ -58,6 +58,9 @@ class MpiSession:
         self._groups.append(group)
         return group
 
+    def messages(self, name: str) -> "MpiGroup":
+        return self.group(name)
+
     def fail(self, error: BaseException) -> None:
         for group in self._groups:
             group.fail(describe(error))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
 from bireme.arrays.namespaces import Array, namespace, namespace_of, to_device, to_host
 from bireme.arrays.values import LoDTensor, SelectedRows
@@ -13,18 +13,19 @@ from bireme.runtime.context import Env
 from bireme.runtime.effects import Effect, EffectContext
 from bireme.runtime.sends import ENOUGH, bytes_of, is_announced
 
+from .action_parts import Action, Variables, ring_of, value_of
 from .communicators import held_by, of_context, open_job
+from .divided_updates import broadcast_from_owners, keep_own_state, reduce_to_owners, show_own_state
 from .flat_buffers import FlatBuffers
 from .rings import Ring
 from .session import Job
 
 __all__ = ["Collectives"]
 
-Action = Callable[[Env], None]
-
 _REDUCE_TYPES = ("sum", "prod", "max", "min")  # the attribute `reduce_type` of `allreduce`
 _REDUCTIONS = {f"c_allreduce_{kind}": kind for kind in _REDUCE_TYPES}
 _REDUCTIONS["c_fused_allreduce_sum"] = "sum"
+_TO_OWNERS = "c_fused_reduce_sum"
 
 
 class Collectives(Effect):
@@ -134,9 +135,13 @@ def _messages(ops: Sequence[Operator], block: Block) -> Iterator[list[Operator]]
 
 
 def _alike(first: Operator, other: Operator, block: Block) -> bool:
-    """Whether two all-reduces may share a message."""
+    """Whether two reductions may share a message."""
     a, b = (
-        (_REDUCTIONS[op.type], op.attrs.get("ring_id", 0), block.var(op.input("X")[0]).dtype)
+        (
+            _REDUCTIONS.get(op.type, op.type),
+            op.attrs.get("ring_id", 0),
+            block.var(op.input("X")[0]).dtype,
+        )
         for op in (first, other)
     )
     return a == b
@@ -145,6 +150,8 @@ def _alike(first: Operator, other: Operator, block: Block) -> bool:
 def _bound(ops: list[Operator], context: EffectContext) -> Action:
     if len(ops) == 1:
         return _ACTIONS[ops[0].type](ops[0], context)
+    if ops[0].type == _TO_OWNERS:
+        return reduce_to_owners(ops, context)
     return _reducer(ops, context, _REDUCTIONS[ops[0].type], waits=False)
 
 
@@ -162,9 +169,9 @@ def _reducer(
     ops: Sequence[Operator], context: EffectContext, reduction: str, *, waits: bool
 ) -> Action:
     """All-reduce all inputs as one array, asynchronously unless it `waits`."""
-    ring, buffers = _ring(ops[0], context), FlatBuffers.of(context.scope)
-    ins = _Variables([(op, name) for op in ops for name in op.input("X")])
-    outs = _Variables([(op, name) for op in ops for name in op.output("Out")])
+    ring, buffers = ring_of(ops[0], context), FlatBuffers.of(context.scope)
+    ins = Variables([(op, name) for op in ops for name in op.input("X")])
+    outs = Variables([(op, name) for op in ops for name in op.output("Out")])
 
     def reduce(env: Env) -> None:
         values = ins.read(env)
@@ -178,38 +185,6 @@ def _reducer(
             ring().wait()
 
     return reduce
-
-
-class _Variables:
-    """Variables of one plan, read or written together: where they live is looked up once."""
-
-    def __init__(self, named: Sequence[tuple[Operator, str]]) -> None:
-        self.names = tuple(name for _, name in named)
-        self._ops = [op for op, _ in named]
-        self._slots: list[int] | None = None
-        self._known = False
-
-    def _find(self, env: Env) -> list[int] | None:
-        if not self._known:
-            self._slots, self._known = env.slots(self.names), True
-        return self._slots
-
-    def read(self, env: Env) -> list[Any]:
-        slots = self._find(env)
-        values = [env.frame[slot] for slot in slots] if slots else [None]
-        if any(value is None for value in values):
-            named = zip(self._ops, self.names, strict=True)
-            values = [_value(op, env, name) for op, name in named]
-        return values
-
-    def write(self, env: Env, values: Sequence[Any]) -> None:
-        slots = self._find(env)
-        if slots is None:
-            for name, value in zip(self.names, values, strict=True):
-                env.set(name, value)
-            return
-        for slot, value in zip(slots, values, strict=True):
-            env.frame[slot] = value
 
 
 def _gathered_rows(ring: Ring, mine: SelectedRows) -> SelectedRows:
@@ -285,10 +260,10 @@ def _c_reducescatter(op: Operator, context: EffectContext) -> Action:
 
 def _mover(op: Operator, context: EffectContext, work: Callable[[Ring, Array], Array]) -> Action:
     """Run `work` in the order of its ring, and wait for the new array that it returns."""
-    ring, name, out = _ring(op, context), op.input("X")[0], op.output("Out")[0]
+    ring, name, out = ring_of(op, context), op.input("X")[0], op.output("Out")[0]
 
     def move(env: Env) -> None:
-        value, results = _value(op, env, name), list[Array]()
+        value, results = value_of(op, env, name), list[Array]()
         ring().run(lambda: results.append(work(ring(), value)))
         env.set(out, results[0])
 
@@ -319,33 +294,13 @@ def _c_broadcast_once(op: Operator, context: EffectContext) -> Action:
 
 # -- waiting -------------------------------------------------------------------------------------
 def _c_sync_comm_stream(op: Operator, context: EffectContext) -> Action:
-    ring = _ring(op, context)
+    ring = ring_of(op, context)
     return lambda env: ring().wait()
 
 
 def _nothing(op: Operator, context: EffectContext) -> Action:
     """Operators on the compute stream run in order anyway."""
     return lambda env: None
-
-
-def _ring(op: Operator, context: EffectContext) -> Callable[[], Ring]:
-    """The operator's ring, looked up when it first runs: the startup program opens it."""
-    number = int(op.attrs.get("ring_id", 0))
-    found: list[Ring] = []
-
-    def ring() -> Ring:
-        if not found:
-            found.append(of_context(context).ring(number))
-        return found[0]
-
-    return ring
-
-
-def _value(op: Operator, env: Env, name: str) -> Any:
-    value = env.get(name)
-    if value is None:
-        raise ProgramError(f"'{name}' holds nothing to send", op=op)
-    return value.array if isinstance(value, LoDTensor) else value
 
 
 _ACTIONS: dict[str, Callable[[Operator, EffectContext], Action]] = {
@@ -359,6 +314,10 @@ _ACTIONS: dict[str, Callable[[Operator, EffectContext], Action]] = {
     "c_allreduce_min": _all_reduce,
     "c_fused_allreduce_sum": _all_reduce,
     "allreduce": _allreduce,
+    _TO_OWNERS: lambda op, context: reduce_to_owners([op], context),
+    "c_fused_broadcast": broadcast_from_owners,
+    "c_keep_own_state": keep_own_state,
+    "c_show_own_state": show_own_state,
     "c_broadcast": _c_broadcast,
     "broadcast": _c_broadcast,
     "c_broadcast_once": _c_broadcast_once,

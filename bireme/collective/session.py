@@ -39,6 +39,9 @@ class Session(Protocol):
     def group(self, name: str) -> Group:
         """A group of all ranks; every rank calls this with the same name."""
 
+    def messages(self, name: str) -> Group:
+        """A group whose messages leave from host memory, and wait for none of the others."""
+
     def fail(self, error: BaseException) -> None:
         """Tell the other ranks the error that ends this one."""
 

@@ -148,6 +148,10 @@ class World:
         """A group of all ranks; all of them call this with one name."""
         return self.subgroup(name, range(self.size))
 
+    def messages(self, name: str) -> WireGroup:
+        """The same."""
+        return self.group(name)
+
     def subgroup(self, name: str, ranks: Sequence[int]) -> WireGroup:
         """A group of `ranks`, in that order; all of them call this with one name."""
         deadline = time.monotonic() + self.timeout

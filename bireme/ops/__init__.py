@@ -29,6 +29,7 @@ from . import (
     feeding,
     fill,
     fused,
+    fused_conv,
     fused_norm,
     gates,
     gru,

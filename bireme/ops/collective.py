@@ -49,7 +49,8 @@ for _type in ("allreduce", "broadcast", "c_broadcast", "c_sync_calc_stream", "c_
 declare("c_allgather", infer=_gathered, grad=_turned_into("c_reducescatter"), effect=_PROVIDER)
 declare("c_reducescatter", infer=_scattered, grad=_turned_into("c_allgather"), effect=_PROVIDER)
 
-# What an nccl2 program runs beside them: several gradients as one, and parameters once.
+# What an nccl2 program runs beside them: several gradients as one, and parameters once. Under
+# ReduceStrategy.Reduce: sums at their owners, updated parameters from them, and state once.
 declare(
     "c_fused_allreduce_sum",
     ins={"X": "*"},
@@ -58,3 +59,19 @@ declare(
     effect=_PROVIDER,
 )
 declare("c_broadcast_once", ins={"X": "*"}, outs={}, attrs={}, effect=_PROVIDER)
+declare(
+    "c_fused_reduce_sum",
+    ins={"X": "*"},
+    outs={"Out": "*"},
+    attrs={"ring_id": 0, "roots": ()},
+    effect=_PROVIDER,
+)
+declare(
+    "c_fused_broadcast",
+    ins={"X": "*"},
+    outs={"Out": "*"},
+    attrs={"ring_id": 0, "roots": ()},
+    effect=_PROVIDER,
+)
+declare("c_show_own_state", ins={"X": "*"}, outs={}, attrs={"barrier": False}, effect=_PROVIDER)
+declare("c_keep_own_state", ins={}, outs={}, attrs={"names": (), "roots": ()}, effect=_PROVIDER)

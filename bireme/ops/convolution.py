@@ -15,7 +15,7 @@ from .table import GradOp, Infer, op
 from .windows import Geometry, channels_first, channels_last, geometry, is_channels_last
 
 
-def _conv_shape(ctx: Infer) -> None:
+def conv_shape(ctx: Infer) -> None:
     x, w = ctx.x("Input"), ctx.x("Filter")
     last = is_channels_last(ctx.attr("data_format"))
     channels, spatial = (x.shape[-1], x.shape[1:-1]) if last else (x.shape[1], x.shape[2:])
@@ -174,13 +174,13 @@ _GRAD_3D = GradOp(uses=("Input", "Filter", "ResidualData"), wrt=("Input", "Filte
 _RETURNS, _OUT = "Input@GRAD Filter@GRAD", "Filter@GRAD"
 
 for _name in ("conv2d", "depthwise_conv2d"):
-    op(_name, infer=_conv_shape, grad=_GRAD)(conv)
+    op(_name, infer=conv_shape, grad=_GRAD)(conv)
     op(f"{_name}_grad", returns=_RETURNS, out=_OUT)(conv_grad)
 for _name in ("conv2d_transpose", "depthwise_conv2d_transpose"):
     op(_name, infer=_transpose_shape, grad=_GRAD)(conv_transpose)
     op(f"{_name}_grad", returns=_RETURNS, out=_OUT)(conv_transpose_grad)
 
-op("conv3d", infer=_conv_shape, grad=_GRAD_3D)(conv)
+op("conv3d", infer=conv_shape, grad=_GRAD_3D)(conv)
 op("conv3d_grad", returns=_RETURNS, out=_OUT)(conv_grad)
 op("conv3d_transpose", infer=_transpose_shape, grad=GradOp(uses=("Input", "Filter")))(
     conv_transpose

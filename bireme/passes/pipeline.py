@@ -18,6 +18,7 @@ from .fuse_bn_act import fuse_bn_act
 from .fuse_bn_add_act import fuse_bn_add_act
 from .fuse_elewise_add_act import fuse_elewise_add_act
 from .fuse_optimizer import fuse_adam, fuse_momentum, fuse_sgd
+from .fuse_relu_depthwise_conv import fuse_relu_depthwise_conv
 from .gradient_scale import gradient_scale
 from .memory_optimize import memory_optimize
 from .notes import Entry, Notes, Report, log
@@ -41,8 +42,7 @@ def _on(name: str) -> Callable[[BuildStrategy, Program], bool]:
 
 
 def _optimizers(strategy: BuildStrategy, program: Program) -> bool:
-    reduces = strategy.reduce_strategy == ReduceStrategy.Reduce
-    return bool(strategy.fuse_all_optimizer_ops) and not reduces
+    return bool(strategy.fuse_all_optimizer_ops) and not _reduces(strategy)
 
 
 def _memory(strategy: BuildStrategy, program: Program) -> bool:
@@ -54,12 +54,24 @@ def _customized(strategy: BuildStrategy, program: Program) -> bool:
     return bool(chosen == GradientScaleStrategy.Customized)
 
 
-def _ranks(strategy: BuildStrategy, program: Program) -> bool:
-    return len(program._trainers_endpoints) > 1
+def _all_reduces(strategy: BuildStrategy, program: Program) -> bool:
+    return len(program._trainers_endpoints) > 1 and not _reduces(strategy)
+
+
+def _divides(strategy: BuildStrategy, program: Program) -> bool:
+    return len(program._trainers_endpoints) > 1 and _reduces(strategy)
+
+
+def _reduces(strategy: BuildStrategy) -> bool:
+    chosen: Any = strategy.reduce_strategy
+    return bool(chosen == ReduceStrategy.Reduce)
 
 
 PASSES = (
     Pass("sync_batch_norm_pass", _on("sync_batch_norm"), sync_batch_norm),
+    Pass(
+        "fuse_relu_depthwise_conv_pass", _on("fuse_relu_depthwise_conv"), fuse_relu_depthwise_conv
+    ),
     Pass("fuse_bn_act_pass", _on("fuse_bn_act_ops"), fuse_bn_act),
     Pass("fuse_bn_add_act_pass", _on("fuse_bn_add_act_ops"), fuse_bn_add_act),
     Pass("fuse_elewise_add_act_pass", _on("fuse_elewise_add_act_ops"), fuse_elewise_add_act),
@@ -68,7 +80,8 @@ PASSES = (
     Pass("fuse_momentum_op_pass", _optimizers, fuse_momentum),
     Pass("memory_optimize_pass", _memory, memory_optimize),
     Pass("gradient_scale_pass", _customized, gradient_scale),
-    Pass("all_reduce_mode_multi_devices_pass", _ranks, data_parallel),
+    Pass("all_reduce_mode_multi_devices_pass", _all_reduces, data_parallel),
+    Pass("reduce_mode_multi_devices_pass", _divides, data_parallel),
 )
 
 SERVING = (
@@ -91,7 +104,6 @@ IGNORED = {
     "is_distribution": "trainers with parameter servers run what the transpiler made",
     "mkldnn_enabled_op_types": "there is no MKL-DNN here",
     "remove_unnecessary_lock": "plans take no locks",
-    "reduce_strategy": "both strategies give the same parameters; every rank updates all of them",
 }
 _RUN = {
     "allow_op_delay": "operators always run in the program's order",
@@ -100,7 +112,6 @@ _RUN = {
     "use_thread_barrier": "replicas are joined before every update",
     "use_cuda": "the executor's place decides",
 }
-_DEPTHWISE = "fuse_relu_depthwise_conv_pass"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +141,8 @@ def applied(
     """
     notes = Notes(strategy, device, frozenset(keep))
     _say(strategy, execution, notes)
+    if _reduces(strategy) and not _divides(strategy, program):
+        notes.useless("reduce_strategy", "one process updates its parameters once")
     return _through(PASSES, program, notes)
 
 
@@ -157,31 +170,19 @@ def _say(strategy: BuildStrategy, execution: ExecutionStrategy | None, notes: No
     """Note what is ignored, and warn of what the original warns of."""
     for fault in [*strategy.ignored(), *(execution.ignored() if execution else ())]:
         notes.useless(fault.split("\n")[0], "ignored")
-    reduces = strategy.reduce_strategy == ReduceStrategy.Reduce
-    if strategy.fuse_broadcast_ops and strategy.given("fuse_broadcast_ops"):
+    reduces = _reduces(strategy)
+    if strategy.fuse_broadcast_ops and strategy.given("fuse_broadcast_ops") and not reduces:
         reason = "Currently, fuse_broadcast_ops only works under Reduce mode."
-        if not reduces:
-            log.warning(reason)
-        notes.useless("fuse_broadcast_ops", "no parameter is broadcast" if reduces else reason)
+        log.warning(reason)
+        notes.useless("fuse_broadcast_ops", reason)
     if strategy.fuse_all_optimizer_ops and reduces:
         reason = "Currently, fuse_all_optimizer_ops only works under AllReduce mode."
         log.warning(reason)
         notes.useless("fuse_all_optimizer_ops", reason)
-    if strategy.fuse_relu_depthwise_conv:
-        _depthwise(notes)
     for name, reason in IGNORED.items():
         _ignored(strategy, name, reason, notes)
     for name, reason in _RUN.items() if execution else ():
         _ignored(execution, name, reason, notes)
-
-
-def _depthwise(notes: Notes) -> None:
-    if notes.device:
-        reason = "cuDNN computes depthwise convolutions without relu"
-    else:
-        reason = f"{_DEPTHWISE} is only supported on GPU, skipped."
-        log.warning(reason)
-    notes.useless(_DEPTHWISE, reason)
 
 
 def _ignored(strategy: Any, name: str, reason: str, notes: Notes) -> None:

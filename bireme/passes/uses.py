@@ -6,7 +6,7 @@ from bireme.ir import EMPTY, Block, Operator, Program, VarType
 
 from .notes import Notes
 
-__all__ = ["Uses", "rewritten"]
+__all__ = ["Uses", "accessed", "rewritten"]
 
 
 class Uses:
@@ -22,7 +22,7 @@ class Uses:
         self.readers: dict[str, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
         for position, op in enumerate(self.ops):
-            reads, writes = _accessed(program, op)
+            reads, writes = accessed(program, op)
             for name in reads:
                 self.readers.setdefault(name, []).append(position)
             for name in writes:
@@ -68,11 +68,12 @@ class Uses:
         return all(m == 1 or (m == n and n > 0) for n, m in pairs)
 
 
-def _accessed(program: Program, op: Operator) -> tuple[set[str], set[str]]:
+def accessed(program: Program, op: Operator) -> tuple[set[str], set[str]]:
+    """The names that an operator reads and writes, with those of its sub-blocks."""
     reads, writes = set(op.input_arg_names), set(op.output_arg_names)
     for ref in op.block_refs():
         for inner in program.block(ref.idx).ops:
-            more, changed = _accessed(program, inner)
+            more, changed = accessed(program, inner)
             reads |= more
             writes |= changed
     return reads, writes

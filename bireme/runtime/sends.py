@@ -21,10 +21,10 @@ __all__ = ["ENOUGH", "bytes_of", "is_announced", "sent_gradients", "together"]
 SMALL = 64 << 10  # bytes of one operator's variables: smaller ones are delayed
 ENOUGH = 512 << 10  # bytes that leave together
 
-# All-reduces that only start here: a later operator waits for them. What marks the values as
+# Reductions that only start here: a later operator waits for them. What marks the values as
 # computed goes with them.
 _STARTS = frozenset(f"c_allreduce_{kind}" for kind in ("sum", "prod", "max", "min"))
-_STARTS |= {"c_fused_allreduce_sum"}
+_STARTS |= {"c_fused_allreduce_sum", "c_fused_reduce_sum"}
 _MARKS = "c_sync_calc_stream"
 
 
@@ -83,7 +83,7 @@ class _Batch:
 
 
 def is_announced(op: Operator) -> bool:
-    """Whether an operator starts an all-reduce that a later one waits for."""
+    """Whether an operator starts a reduction that a later one waits for."""
     return op.type in _STARTS and not op.attrs.get("use_calc_stream", False)
 
 

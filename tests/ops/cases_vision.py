@@ -51,6 +51,12 @@ def _conv(
     return y.astype("float32")
 
 
+def _relu_conv(
+    Input: Array, Filter: Array, strides: Any, paddings: Any, dilations: Any, groups: int
+) -> Array:
+    return _conv(np.maximum(Input, 0), Filter, strides, paddings, dilations, groups)
+
+
 def _conv_transpose(
     Input: Array,
     Filter: Array,
@@ -235,6 +241,14 @@ CASES = [
     _conv_case("grouped", _image, numbers(6, 2, 2, 2), groups=2, strides=[1, 2]),
     _conv_case("far-padded", _image, numbers(3, 4, 2, 2), paddings=[3, 3]),
     _conv_case("", _image, numbers(4, 1, 3, 3), "depthwise_conv2d", groups=4, paddings=[1, 1]),
+    Case(
+        "fused_relu_depthwise_conv2d",
+        {"Input": _image, "Filter": numbers(4, 1, 3, 3)},
+        _relu_conv,
+        {**_CONV, "strides": [1, 1], "paddings": [1, 1], "dilations": [1, 1], "groups": 4},
+        tolerance=1e-4,
+        step=1e-3,
+    ),
     _conv_case("", _volume, numbers(3, 2, 2, 2, 2), "conv3d", paddings=[1, 0, 1]),
     _back_case("plain", _image, numbers(4, 3, 2, 3)),
     _back_case("strided", _image, numbers(4, 3, 3, 3), strides=[2, 2], paddings=[1, 1]),

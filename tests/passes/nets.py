@@ -28,6 +28,19 @@ def residual(optimizer: Any = None, layout: str = "NCHW") -> Any:
     return layers.mean(layers.fc(y, 3, act="relu"))
 
 
+def separable() -> Any:
+    """Blocks of a pointwise and a depthwise convolution, batch_norm and relu, and a sum."""
+
+    def conv(y: Any, size: int, groups: int = 1, act: str | None = "relu") -> Any:
+        y = layers.conv2d(y, 4, size, 1, size // 2, groups=groups, use_cudnn=False, bias_attr=False)
+        return layers.batch_norm(y, act=act)
+
+    start = conv(layers.data("x", [2, 4, 4]), 1)
+    y = conv(conv(start, 3, 4), 1)
+    y = layers.elementwise_add(y, conv(y, 3, 4, None), act="relu")
+    return layers.mean(layers.fc(y, 3, act="relu"))
+
+
 def perceptron() -> Any:
     """Two layers with tanh, and one with relu."""
     hidden = layers.fc(layers.fc(layers.data("x", [4]), 8, act="tanh"), 8, act="tanh")
@@ -63,7 +76,7 @@ def branches() -> Any:
 
 
 NETS: dict[str, Net] = {
-    net.__name__: net for net in (residual, perceptron, shared, sparse, branches)
+    net.__name__: net for net in (residual, separable, perceptron, shared, sparse, branches)
 }
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L2Decay(0.1)),

@@ -17,6 +17,7 @@ from bireme.passes.fuse_bn_act import fuse_bn_act
 from bireme.passes.fuse_bn_add_act import fuse_bn_add_act
 from bireme.passes.fuse_elewise_add_act import fuse_elewise_add_act
 from bireme.passes.fuse_optimizer import fuse_adam, fuse_momentum, fuse_sgd, separate
+from bireme.passes.fuse_relu_depthwise_conv import fuse_relu_depthwise_conv
 from bireme.passes.gradient_scale import gradient_scale
 from bireme.passes.memory_optimize import memory_optimize
 from bireme.passes.notes import Notes
@@ -27,6 +28,7 @@ from .nets import NETS, built, losses, notes, shown, strategy
 layers = fluid.layers
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "passes"
 FIELDS = (
+    "fuse_relu_depthwise_conv",
     "fuse_bn_act_ops",
     "fuse_bn_add_act_ops",
     "fuse_elewise_add_act_ops",
@@ -43,6 +45,7 @@ class Case(NamedTuple):
 
 
 CASES = {
+    "fuse_relu_depthwise_conv": Case(fuse_relu_depthwise_conv, nets.separable, ("conv", "relu")),
     "fuse_elewise_add_act": Case(
         fuse_elewise_add_act, nets.perceptron, ("add", "elemwise", "relu", "tanh")
     ),
@@ -83,11 +86,12 @@ EXPECTED: dict[str, list[float]] = {}
 
 @pytest.mark.parametrize("fields", CHOICES, ids="+".join)
 def test_passes_compose(fields):
-    wanted = EXPECTED.setdefault("residual", losses(nets.residual, None))
+    net = nets.separable if "fuse_relu_depthwise_conv" in fields else nets.residual
+    wanted = EXPECTED.get(net.__name__) or EXPECTED.setdefault(net.__name__, losses(net, None))
     chosen = strategy(
         *fields, **({} if "memory_optimize" in fields else {"memory_optimize": False})
     )
-    assert losses(nets.residual, chosen) == pytest.approx(wanted, rel=1e-6)
+    assert losses(net, chosen) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_channels_may_be_last():

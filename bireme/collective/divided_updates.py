@@ -1,0 +1,138 @@
+"""Actions of programs whose ranks each update a part of the parameters (ReduceStrategy.Reduce)."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from bireme.arrays.namespaces import Array, namespace_of
+from bireme.ir import Operator
+from bireme.runtime.context import Env
+from bireme.runtime.effects import EffectContext
+
+from .action_parts import Action, Variables, ring_of, value_of
+from .communicators import held_by, of_context
+from .flat_buffers import FlatBuffers
+from .rings import Ring
+from .state_server import RemoteState, StateServer
+
+__all__ = ["broadcast_from_owners", "keep_own_state", "reduce_to_owners", "show_own_state"]
+
+_STATE = "state"  # the service of a job
+_SMALL = 64 << 10  # bytes: smaller parameters of one owner travel as one array
+
+
+def reduce_to_owners(ops: Sequence[Operator], context: EffectContext) -> Action:
+    """Sum each gradient at its owner, asynchronously; elsewhere its value is of no use after."""
+    ring, buffers = ring_of(ops[0], context), FlatBuffers.of(context.scope)
+    named = [
+        (root, op, name)
+        for op in ops
+        for root, name in zip(op.attr("roots"), op.input("X"), strict=True)
+    ]
+    named.sort(key=lambda each: each[0])  # what one rank owns lies together
+    roots = [root for root, _, _ in named]
+    variables = Variables([(op, name) for _, op, name in named])
+
+    def reduce(env: Env) -> None:
+        values = variables.read(env)
+        buffer = buffers.find(variables.names, values, ring())
+        variables.write(env, buffer.fill(values))
+        sizes = [value.size for value in values]
+
+        def act() -> None:
+            for root, part in _parts(buffer.flat, roots, sizes):
+                ring().group.reduce(part, root)
+
+        ring().start(act)
+
+    return reduce
+
+
+def _parts(flat: Array, roots: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, Array]]:
+    """Each owner, and its part of a flat array."""
+    found, begin = [], 0
+    for root, members in groupby(zip(roots, sizes, strict=True), key=lambda each: each[0]):
+        end = begin + sum(size for _, size in members)
+        found.append((root, flat[begin:end]))
+        begin = end
+    return found
+
+
+def broadcast_from_owners(op: Operator, context: EffectContext) -> Action:
+    """Send every parameter from the rank that has updated it: small ones of one rank together."""
+    ring = ring_of(op, context)
+    by_root: dict[int, list[str]] = {}
+    for name, root in zip(op.input("X"), op.attr("roots"), strict=True):
+        by_root.setdefault(root, []).append(name)
+
+    def broadcast(env: Env) -> None:
+        def act() -> None:
+            for root, names in sorted(by_root.items()):
+                _broadcast(op, env, ring(), root, names)
+
+        ring().run(act)
+
+    return broadcast
+
+
+def _broadcast(op: Operator, env: Env, ring: Ring, root: int, names: Sequence[str]) -> None:
+    values = {name: value_of(op, env, name) for name in names}
+    small: dict[str, list[str]] = {}
+    for name, value in values.items():
+        if value.nbytes < _SMALL:
+            small.setdefault(str(value.dtype), []).append(name)
+            continue
+        xp, group = namespace_of(value), ring.group
+        array = value if group.rank == root else xp.empty_like(value)
+        group.broadcast(array, root)
+        if group.rank != root:
+            env.set(name, array)
+    for together in small.values():
+        _broadcast_flat(env, ring, root, {name: values[name] for name in together})
+
+
+def _broadcast_flat(env: Env, ring: Ring, root: int, values: dict[str, Array]) -> None:
+    arrays = list(values.values())
+    xp = namespace_of(arrays[0])
+    flat = xp.concatenate([array.reshape(-1) for array in arrays])
+    ring.group.broadcast(flat, root)
+    if ring.group.rank != root:
+        begin = 0
+        for name, array in values.items():
+            part = flat[begin : begin + array.size]
+            env.set(name, part.reshape(array.shape).copy())
+            begin += array.size
+
+
+def keep_own_state(op: Operator, context: EffectContext) -> Action:
+    """Free the state that other ranks keep; who reads it receives it from them."""
+    owners = dict(zip(op.attr("names"), op.attr("roots"), strict=True))
+    names = list(owners)
+
+    def keep(env: Env) -> None:
+        held = of_context(context)
+        server = held.services.get(_STATE)
+        if not isinstance(server, StateServer):
+            server = StateServer(context.scope, held_by(context).messages, names)
+            held.services[_STATE] = server
+        server.shown = {}
+        for number, (name, owner) in enumerate(owners.items()):
+            cell = context.scope.find_var(name)
+            away = cell is not None and owner != server.rank
+            if away and cell is not None and not isinstance(cell.value, RemoteState):
+                cell.value = server.remote(number, owner, cell.value)
+
+    return keep
+
+
+def show_own_state(op: Operator, context: EffectContext) -> Action:
+    """Let the other ranks read the state that this step has updated, before its end stores it."""
+    ring = ring_of(op, context)
+
+    def show(env: Env) -> None:
+        server = of_context(context).services[_STATE]
+        assert isinstance(server, StateServer)
+        server.shown = {name: value_of(op, env, name) for name in op.input("X")}
+        if op.attr("barrier"):
+            ring().run(ring().group.barrier)
+
+    return show
