@@ -1,32 +1,32 @@
-"""How long is a local training step? MLP, LeNet, a bottleneck stage and word2vec beside Fluid 1.8.
+"""How long is a local training step, beside Fluid 1.8 and torch?
 
+MLP, LeNet, a bottleneck stage, ResNet-50, a Transformer layer, an LSTM over text and word2vec.
 Rounds of all sides alternate, so that they meet the same machine; ratios mean more than times. A
-ratio is the median over rounds of one side's median step over the peer's in the same round; `best`
-is that of the fastest steps. With numba installed, its kernels are measured beside NumPy alone.
-`--threads 0` leaves each side its default: ours takes every core, the peer sets itself to one
-thread (more make it slower here). `--threads 1` gives both one.
+ratio is the median over rounds of our median step over that of the fastest other side in the same
+round; `best` is that of the fastest steps. With numba installed, its kernels are measured beside
+NumPy alone, and the better of the two counts in the last column.
+`--threads 1` gives every side one thread, `--threads 2` two; 0 leaves each its default.
+Name the peers' interpreters in FLUID_PYTHON and TORCH_PYTHON; one that is not there has no column.
 
-    python benchmarks/bench_models.py [--rounds 8] [--threads 0 1] [--save FILE] [MODEL ...]
+    python benchmarks/bench_models.py [--rounds 6] [--threads 1 2] [--save FILE] [MODEL ...]
 """
 
 import argparse
 import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 from statistics import median
 
 from fluid_models import MODELS
-from peer import Runner, machine, peer_python, runners
+from peer import Runner, machine, peer_python
 
-PEER = "Fluid 1.8"
-
-
-def sides() -> dict[str, dict[str, str]]:
-    """Ours with NumPy alone, and with numba where it is installed."""
-    found = {"NumPy": {"FLAGS_use_numba": "off"}}
-    if numba():
-        found["numba"] = {"FLAGS_use_numba": "on"}
-    return found
+OURS = ("NumPy", "numba")
+TORCH = os.environ.get("TORCH_PYTHON", "")
 
 
 def numba() -> str:
@@ -36,47 +36,87 @@ def numba() -> str:
         return ""
 
 
-def ratios(runner: Runner, peer: Runner) -> tuple[float, float]:
-    """Over the rounds, and of the fastest steps."""
-    rounds = zip(runner.rounds, peer.rounds, strict=True)
-    typical = median(median(a) / median(b) for a, b in rounds)
-    return typical, min(runner.times) / min(peer.times)
+def with_torch() -> bool:
+    if not TORCH:
+        return False
+    return subprocess.run([TORCH, "-c", "import torch"], capture_output=True).returncode == 0
+
+
+def sides() -> dict[str, tuple[str, str, str, dict[str, str]]]:
+    """Interpreter, script, its first argument and environment of each side."""
+    us, fluid = sys.executable, peer_python()
+    found = {"NumPy": (us, "fluid_models.py", "bireme", {"FLAGS_use_numba": "off"})}
+    if numba():
+        found["numba"] = (us, "fluid_models.py", "bireme", {"FLAGS_use_numba": "on"})
+    if fluid is not None:
+        found["Fluid 1.8"] = (fluid, "fluid_models.py", "paddle.fluid", {})
+    if with_torch():
+        found["torch"] = (TORCH, "torch_models.py", "eager", {})
+        found["compiled"] = (TORCH, "torch_models.py", "compiled", {})
+    return found
+
+
+@contextmanager
+def runners(name: str, threads: int) -> Iterator[dict[str, Runner]]:
+    """Those sides that can run a model."""
+    found: dict[str, Runner] = {}
+    with ExitStack() as stack:
+        for label, (python, script, module, env) in sides().items():
+            try:
+                runner = Runner(python, script, module, name, threads=threads, env=env)
+            except RuntimeError:
+                continue  # it cannot: torch has no compiler here, or does not know the model
+            stack.callback(runner.close)
+            found[label] = runner
+        yield found
+
+
+def ratios(ours: Sequence[Runner], peers: Sequence[Runner]) -> tuple[float, float]:
+    """Of the faster of ours to the fastest peer: over the rounds, and of the fastest steps."""
+
+    def least(runners: Sequence[Runner]) -> list[float]:
+        rounds = zip(*(runner.rounds for runner in runners), strict=True)
+        return [min(median(times) for times in found) for found in rounds]
+
+    typical = median(a / b for a, b in zip(least(ours), least(peers), strict=True))
+    best = min(min(r.times) for r in ours) / min(min(r.times) for r in peers)
+    return typical, best
 
 
 def row(name: str, rounds: int, threads: int) -> str:
-    with runners("fluid_models.py", [name], threads=threads, ours=sides()) as found:
+    with runners(name, threads) as found:
         for _ in range(rounds):
             for runner in found.values():
                 runner.round()
-    peer = found.pop(PEER, None)
     cells = [f"{name:12}"]
-    for runner in found.values():
-        cells.append(f"{median(runner.times) * 1e3:10.2f}")
-        cells += [f"{r:8.2f}" for r in ratios(runner, peer)] if peer else []
-    if peer:
-        cells.append(f"{median(peer.times) * 1e3:12.2f}")
+    for label in sides():
+        runner = found.get(label)
+        cells.append(f"{median(runner.times) * 1e3:10.2f}" if runner else f"{'-':>10}")
+    peers = [runner for label, runner in found.items() if label not in OURS]
+    if peers:
+        ours = [found[label] for label in OURS if label in found]
+        cells += [f"{ratio:8.2f}" for ratio in ratios(ours, peers)]
     return "".join(cells)
 
 
-def heading(with_peer: bool) -> str:
-    cells = [f"{'model':12}"]
-    for label in sides():
-        cells.append(f"{label:>10}" + (f"{'ratio':>8}{'best':>8}" if with_peer else ""))
-    return "".join(cells) + (f"{PEER:>12}" if with_peer else "")
+def heading() -> str:
+    labels = list(sides())
+    peers = [label for label in labels if label not in OURS]
+    columns = [f"{label:>10}" for label in labels]
+    return f"{'model':12}" + "".join(columns) + (f"{'ratio':>8}{'best':>8}" if peers else "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--threads", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--save", type=Path)
     parser.add_argument("models", nargs="*", default=list(MODELS))
     options = parser.parse_args()
     lines = [f"{date.today()}, {machine()}{numba()}", "milliseconds per training step, median"]
     print("\n".join(lines), flush=True)
     for threads in options.threads:
-        given = f"{threads} thread each" if threads else "threads: every core; the peer's default 1"
-        lines += ["", given, heading(peer_python() is not None)]
+        lines += ["", f"threads of each side: {threads or 'its default'}", heading()]
         print("\n".join(lines[-3:]), flush=True)
         for name in options.models:
             lines.append(row(name, options.rounds, threads))

@@ -33,23 +33,72 @@ def lenet(fluid):
     return classifier(fluid, fluid.layers.fc(h, 10, act="softmax")), fluid.optimizer.Adam(0.001)
 
 
+def conv_bn(fluid, x, filters, size, act=None, stride=1):
+    pad = (size - 1) // 2
+    x = fluid.layers.conv2d(x, filters, size, stride, pad, bias_attr=False)
+    return fluid.layers.batch_norm(x, act=act)
+
+
+def block(fluid, x, width, stride=1):
+    """A bottleneck of ResNet."""
+    y = conv_bn(fluid, x, width, 1, "relu")
+    y = conv_bn(fluid, y, width, 3, "relu", stride)
+    y = conv_bn(fluid, y, 4 * width, 1)
+    if stride != 1 or x.shape[1] != 4 * width:
+        x = conv_bn(fluid, x, 4 * width, 1, None, stride)
+    return fluid.layers.elementwise_add(x, y, act="relu")
+
+
 def bottleneck(fluid):
     """One stage of ResNet-50: three blocks of width 64 on 28 x 28, batch 8."""
-
-    def conv_bn(x, filters, size, act=None):
-        pad = (size - 1) // 2
-        x = fluid.layers.conv2d(x, filters, size, 1, pad, bias_attr=False)
-        return fluid.layers.batch_norm(x, act=act)
-
     h = fluid.layers.data("x", [64, 28, 28])
     h.stop_gradient = False
-    for block in range(3):
-        y = conv_bn(h, 64, 1, "relu")
-        y = conv_bn(y, 64, 3, "relu")
-        y = conv_bn(y, 256, 1)
-        short = conv_bn(h, 256, 1) if block == 0 else h
-        h = fluid.layers.elementwise_add(short, y, act="relu")
+    for _ in range(3):
+        h = block(fluid, h, 64)
     return fluid.layers.mean(h), fluid.optimizer.Momentum(0.01, 0.9)
+
+
+def resnet50(fluid):
+    """ResNet-50 on 64 x 64, 10 classes, momentum with L2 decay, batch 8."""
+    x = conv_bn(fluid, fluid.layers.data("x", [3, 64, 64]), 64, 7, "relu", 2)
+    x = fluid.layers.pool2d(x, 3, "max", 2, 1)
+    for stage, depth in enumerate((3, 4, 6, 3)):
+        for i in range(depth):
+            x = block(fluid, x, 64 << stage, 2 if i == 0 and stage else 1)
+    x = fluid.layers.pool2d(x, pool_type="avg", global_pooling=True)
+    label = fluid.layers.data("label", [1], dtype="int64")
+    found = fluid.layers.softmax_with_cross_entropy(fluid.layers.fc(x, 10), label)
+    decay = fluid.regularizer.L2Decay(1e-4)
+    optimizer = fluid.optimizer.Momentum(0.001, 0.9, regularization=decay)
+    return fluid.layers.mean(found), optimizer
+
+
+def transformer(fluid):
+    """An encoder layer: width 256, 4 heads, 1024 inside, relu, 64 words, Adam, batch 8."""
+    layers, width, heads = fluid.layers, 256, 4
+    x = layers.data("x", [64, width])
+
+    def split(y):
+        y = layers.reshape(layers.fc(y, width, 2), [0, 0, heads, width // heads])
+        return layers.transpose(y, [0, 2, 1, 3])
+
+    q, k, v = split(x), split(x), split(x)
+    scores = layers.matmul(q, k, transpose_y=True, alpha=(width // heads) ** -0.5)
+    mixed = layers.transpose(layers.matmul(layers.softmax(scores), v), [0, 2, 1, 3])
+    mixed = layers.fc(layers.reshape(mixed, [0, 0, width]), width, 2)
+    first = layers.layer_norm(layers.elementwise_add(x, mixed), begin_norm_axis=2)
+    inner = layers.fc(layers.fc(first, 4 * width, 2, act="relu"), width, 2)
+    second = layers.layer_norm(layers.elementwise_add(first, inner), begin_norm_axis=2)
+    return layers.mean(layers.square(second)), fluid.optimizer.Adam(1e-4)
+
+
+def lstm(fluid):
+    """Text of 50 words from 5,000 through an LSTM of 128 into 2 classes, Adam, batch 32."""
+    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    x = fluid.layers.fc(fluid.layers.embedding(words, [5000, 128]), 4 * 128)
+    hidden, _ = fluid.layers.dynamic_lstm(x, 4 * 128, use_peepholes=False)
+    last = fluid.layers.sequence_last_step(hidden)
+    return classifier(fluid, fluid.layers.fc(last, 2, act="softmax")), fluid.optimizer.Adam(0.001)
 
 
 def word2vec(fluid):
@@ -62,10 +111,15 @@ def word2vec(fluid):
     return classifier(fluid, fluid.layers.fc(h, 100, act="softmax")), fluid.optimizer.SGD(0.1)
 
 
+# Each with its batch, its inputs (a shape, the number of ids, or ids and words of a text), and the
+# steps of a round.
 MODELS = {
     "mlp": (mlp, 128, {"x": (32,), "label": 2}, 20),
     "lenet": (lenet, 64, {"x": (1, 28, 28), "label": 10}, 10),
     "bottleneck": (bottleneck, 8, {"x": (64, 28, 28)}, 5),
+    "resnet50": (resnet50, 8, {"x": (3, 64, 64), "label": 10}, 2),
+    "transformer": (transformer, 8, {"x": (64, 256)}, 8),
+    "lstm": (lstm, 32, {"words": (5000, 50), "label": 2}, 6),
     "word2vec": (
         word2vec,
         128,
@@ -75,9 +129,24 @@ MODELS = {
 }
 
 
+def batch_of(name):
+    """Arrays by name; the words of a text as [batch, length]."""
+    _, batch, inputs, _ = MODELS[name]
+    rs = np.random.RandomState(0)
+    found = {}
+    for name, shape in inputs.items():
+        if isinstance(shape, int):
+            found[name] = rs.randint(0, shape, (batch, 1)).astype("int64")
+        elif name == "words":
+            found[name] = rs.randint(0, shape[0], (batch, shape[1])).astype("int64")
+        else:
+            found[name] = rs.rand(batch, *shape).astype("float32")
+    return found
+
+
 def main():
     fluid = importlib.import_module(sys.argv[1])
-    build, batch, inputs, steps = MODELS[sys.argv[2]]
+    build, _, _, steps = MODELS[sys.argv[2]]
     program, startup = fluid.Program(), fluid.Program()
     program.random_seed = startup.random_seed = 1
     with fluid.program_guard(program, startup):
@@ -85,13 +154,11 @@ def main():
         optimizer.minimize(loss)
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(startup)
-    rs = np.random.RandomState(0)
-    feed = {}
-    for name, shape in inputs.items():
-        if isinstance(shape, int):
-            feed[name] = rs.randint(0, shape, (batch, 1)).astype("int64")
-        else:
-            feed[name] = rs.rand(batch, *shape).astype("float32")
+    feed = batch_of(sys.argv[2])
+    if "words" in feed:
+        lengths = [[feed["words"].shape[1]] * len(feed["words"])]
+        rows = feed["words"].reshape(-1, 1)
+        feed["words"] = fluid.create_lod_tensor(rows, lengths, fluid.CPUPlace())
 
     def step():
         exe.run(program, feed=feed, fetch_list=[loss], use_program_cache=True)

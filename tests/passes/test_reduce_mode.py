@@ -77,6 +77,6 @@ def test_one_process_says_that_there_is_nothing_to_divide():
 def test_the_report_says_what_this_rank_updates():
     report = applied(marked(), strategy(reduce_strategy=REDUCE)).report
     assert report["reduce_mode_multi_devices_pass"].remark == (
-        "parameters divided among 2 ranks, 2 of them here"
+        "parameters divided among 2 ranks, 3 of them here"
     )
     assert report["fuse_broadcast_op_pass"].times == 6
