@@ -136,7 +136,6 @@ def test_the_log_of_the_tutorial_on_fusion(classes, wanted, fuse, caplog):
     made = applied(build(classes), chosen)
     assert caplog.messages == [
         "Currently, fuse_broadcast_ops only works under Reduce mode.",
-        "fuse_relu_depthwise_conv_pass is only supported on GPU, skipped.",
         "---  detected 16 subgraphs",
         "---  detected 16 subgraphs",
         "Find momentum operators : 161, and 161 for dense gradients. To make the speed faster, "
