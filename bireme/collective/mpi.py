@@ -39,16 +39,23 @@ def _mpi() -> Any:
     return MPI
 
 
+def _wrong_size(found: int, size: int) -> ConfigError:
+    """A process that mpi4py finds alone was started by another MPI's mpiexec, if by any."""
+    vendor = _mpi().get_vendor()[0]
+    other = f" of {vendor}, which mpi4py is for, or set FLAGS_collective_engine=grpc"
+    return ConfigError(
+        f"mpiexec started {found} processes, the program has {size} trainers",
+        hint=f"run mpiexec -n {size}{other if found == 1 else ''}",
+    )
+
+
 class MpiSession:
     """The processes that mpiexec started, ranked as the program numbers its trainers."""
 
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         world = _mpi().COMM_WORLD
         if world.Get_size() != size:
-            raise ConfigError(
-                f"mpiexec started {world.Get_size()} processes, the program has {size} trainers",
-                hint=f"run mpiexec -n {size}",
-            )
+            raise _wrong_size(world.Get_size(), size)
         self._comm = world.Split(0, rank)
         self._timeout = timeout
         self._groups: list[MpiGroup] = []
