@@ -10,6 +10,8 @@ from .job import filled
 
 __all__ = ["adopted"]
 
+PORT = "PADDLE_PORT"
+
 
 def adopted(arguments: Sequence[str], environ: MutableMapping[str, str]) -> tuple[str, ...]:
     """The script's arguments with placeholders filled in. Under Slurm, MPI and the like, the
@@ -25,7 +27,8 @@ def adopted(arguments: Sequence[str], environ: MutableMapping[str, str]) -> tupl
     if role.kind == "local":
         return tuple(arguments)
     variables = role.variables
-    if foreign:
-        environ.update({**variables, **environ})
+    if foreign:  # there, PADDLE_PORT is the first one of the host
+        port = {name: value for name, value in variables.items() if name == PORT}
+        environ.update({**variables, **environ, **port})
     index = role.server_index if role.is_server else role.trainer_id
     return filled(arguments, variables, index)

@@ -7,6 +7,7 @@ import pytest
 from bireme.errors import ConfigError
 from bireme.fleet.api.role_makers import PaddleCloudRoleMaker
 from bireme.fleet.clusters import CLUSTERS, ranks_in
+from bireme.fleet.launcher.foreign import adopted
 from bireme.fleet.role_maker import Role
 
 # what a process finds in its environment, with the variables that play no part left out
@@ -281,3 +282,11 @@ def test_every_launcher_is_tested() -> None:
     recorded = (PS_LITE, TORCHRUN, OPEN_MPI, MPICH, SLURM, PADDLE_JOB, TF_JOB, KUBERNETES)
     every = [ranks_in(e) for e in recorded]
     assert [ranks.cluster for ranks in every if ranks] == [cluster.name for cluster in CLUSTERS]
+
+
+def test_a_script_finds_its_own_port_where_the_environment_names_the_first() -> None:
+    environ = {**SLURM, "BIREME_SERVERS": "4", "PADDLE_PORT": "7000"}
+    first = Role.read(environ)
+    adopted((), environ)
+    assert (environ["PADDLE_PORT"], environ["PADDLE_CURRENT_ENDPOINT"]) == ("7001", "gpu10:7001")
+    assert Role.read(environ) == first
