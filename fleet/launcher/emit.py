@@ -60,10 +60,14 @@ def _slurm(job: Job, name: str) -> str:
         f"#SBATCH --ntasks={job.size}",
         "#SBATCH --cpus-per-task=1",
         "#SBATCH --output=%x-%j.out",
+        "#SBATCH --open-mode=append",
+        f"#SBATCH --{'' if job.restart else 'no-'}requeue",
         *(["#SBATCH --gpus-per-task=1"] if job.gpus else []),
         f"# {_shape(job)}; srun makes one task of each, servers first",
         "set -euo pipefail",
         f"export {FIRST_ARE_SERVERS}={job.server_count}",
+        "# a port for each process of a node, which other jobs there do not have",
+        "export PADDLE_PORT=${PADDLE_PORT:-$((10000 + ${SLURM_JOB_ID:-0} % 200 * 100))}",
         "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}",
         "export OPENBLAS_NUM_THREADS=$OMP_NUM_THREADS",
         'if [ -z "${BIREME_JOB_TOKEN:-}${BIREME_JOB_TOKEN_FILE:-}" ]; then',
@@ -73,9 +77,9 @@ def _slurm(job: Job, name: str) -> str:
         f"for BIREME_RESTART_COUNT in $(seq 0 {job.restart}); do",
         "    export BIREME_RESTART_COUNT",
         "    srun --distribution=block --kill-on-bad-exit=1 --label \\",
-        f"        {shlex.join(_command(job))} && exit 0",
+        f"        {shlex.join(_command(job))} && exit 0 || code=$?",
         "done",
-        "exit 1",
+        "exit $code",
     ]
     return "\n".join(lines) + "\n"
 
