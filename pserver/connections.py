@@ -1,6 +1,6 @@
 """The connections of a server by trainer: who may open one, and when a trainer's last has ended.
 
-The file knows keys and counts; sockets are the carriers'.
+The file knows keys, counts and processes; sockets are the carriers'.
 """
 
 import hmac
@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from bireme.net.sockets import new_key
 
+from .processes import Processes
+
 __all__ = ["Connections", "Opened"]
 
 Life = tuple[int, int]  # trainer, incarnation
@@ -16,11 +18,12 @@ Life = tuple[int, int]  # trainer, incarnation
 
 class Connections:
     """Connections that are open. `reset` is called when a trainer's last one has ended out of
-    order.
+    order, `died` at once when a trainer's process on this host has ended.
     """
 
-    def __init__(self, reset: Callable[[Life], None]) -> None:
+    def __init__(self, reset: Callable[[Life], None], died: Callable[[Life], None]) -> None:
         self._reset = reset
+        self._processes = Processes(died)
         self._keys: dict[Life, bytes] = {}
         self._count: Counter[Life] = Counter()
         self._open: set[Opened] = set()
@@ -55,6 +58,14 @@ class Connections:
             if reset:
                 self._reset(opened.life)
 
+    def watch(self, life: Life, process: int) -> None:
+        """This life of a trainer is `process`; 0: unknown."""
+        self._processes.watch(life, process)
+
+    def close(self) -> None:
+        """Watch no process any more."""
+        self._processes.close()
+
     def hang_up(self) -> None:
         """End every connection that awaits no answer."""
         for opened in list(self._open):
@@ -70,11 +81,12 @@ class Opened:
         self.hang_up = hang_up
         self._connections = connections
 
-    def admit(self, key: bytes) -> bool:
+    def admit(self, key: bytes, process: int = 0) -> bool:
         """See `carriers.Connection`."""
         owner = self._connections.owner_of(key)
         if owner is not None:
             self.belongs(owner)
+            self._connections.watch(owner, process)
         return owner is not None
 
     def belongs(self, life: Life) -> None:

@@ -174,7 +174,7 @@ class Core:
         self._trainers.tell(event.trainer)
 
     def _reset(self, event: e.Reset) -> None:
-        self._trainers.reset(event.trainer, event.incarnation)
+        self._trainers.reset(event.trainer, event.incarnation, event.ended)
 
     def _tick(self, event: e.Tick) -> None:
         self._trainers.tick(event.now)

@@ -168,10 +168,11 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The last connection of a trainer has ended, and not in order."""
+    """The last connection of a trainer has ended, and not in order. `ended`: its process has."""
 
     trainer: int
     incarnation: int
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The trainers of a job as one server sees them, and its refusals in words."""
 
+import math
 from dataclasses import dataclass
 
 from bireme.net.membership import Member, Membership, Refusal
@@ -30,9 +31,10 @@ class Trainers(Membership[Failure]):
     """Trainers 0 to `count` - 1, each expected once."""
 
     def __init__(self, count: int, limits: Limits) -> None:
-        super().__init__(count, pause=limits.silence / 2)
+        super().__init__(count, pause=limits.silence / 5)
         self._limits = limits
-        self._resets: dict[int, float] = {}  # trainers without a connection, and for how long
+        # Trainers without a connection, and for how long; without a process: infinity.
+        self._resets: dict[int, float] = {}
 
     def hello(self, trainer: int, incarnation: int, beats: bool) -> Failure | None:
         """Take in a newcomer; a refusal if there is no place for it."""
@@ -49,11 +51,13 @@ class Trainers(Membership[Failure]):
                 return refusals.taken(trainer)
         return None
 
-    def reset(self, trainer: int, incarnation: int) -> None:
-        """A trainer's last connection has ended: it must reconnect, or give a sign of life."""
+    def reset(self, trainer: int, incarnation: int, ended: bool = False) -> None:
+        """A trainer's last connection has ended: it must reconnect, or give a sign of life.
+        `ended`: so has its process, which will do neither.
+        """
         member = self.get(trainer)
         if member is not None and member.life == incarnation:
-            self._resets[trainer] = 0.0
+            self._resets[trainer] = math.inf if ended else self._resets.get(trainer, 0.0)
 
     def sign(self, trainer: int, incarnation: int, step: int | None = None) -> Failure | None:
         """Note a sign of life; a refusal if it comes from a stranger."""

@@ -1,6 +1,7 @@
 """The sentences of a server that says no: what happened, at which server and step, what to do."""
 
 from collections.abc import Iterable
+from math import inf
 
 from bireme.net.messages import NOT_GREETED
 
@@ -102,9 +103,10 @@ def silent(trainer: int, since: float, step: int) -> Failure:
 
 def cut_off(trainer: int, since: float, step: int) -> Failure:
     place = f"at step {step}" if step >= 0 else "before its first step"
+    what = f"its connection ended {since:.1f} s ago" if since < inf else "its process has ended"
     return Failure(
         "PeerLost",
-        f"trainer {trainer} is lost: its connection ended {since:.1f} s ago, {place}",
+        f"trainer {trainer} is lost: {what}, {place}",
         peer=f"trainer {trainer}",
         step=step,
         hint="see that trainer's log: its process has ended, or was killed",

@@ -55,7 +55,7 @@ class Server:
         lives = self._recorder.known.lives if self._recorder else (time.time_ns(),)
         self.incarnation, self._earlier = lives[-1], lives[:-1]
         self.starts_over = False  # another life of the job has come than the record's
-        self._connections = Connections(self._reset)
+        self._connections = Connections(self._reset, self._died)
         self.carriers: tuple[m.Offer, ...] = ()  # what a welcome offers
         self._end: asyncio.Future[e.Failure | None] | None = None
         self._queued = 0  # what the worker has been given and has not done
@@ -75,6 +75,7 @@ class Server:
             return await self._end
         finally:
             ticker.cancel()
+            self._connections.close()
 
     async def _count_time(self) -> None:
         while True:
@@ -147,6 +148,11 @@ class Server:
         self._look()
         self.handle(e.Reset(*life))
         asyncio.get_running_loop().call_later(self._core.grace + CLOCK, self._look)
+
+    def _died(self, life: tuple[int, int]) -> None:
+        """A trainer's process has ended: it need not be waited for."""
+        self.handle(e.Reset(*life, ended=True))
+        self._look()
 
     def _look(self) -> None:
         self.handle(e.Tick(time.monotonic()))

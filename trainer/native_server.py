@@ -93,6 +93,11 @@ class NativeServer:
         return self._times.rejoin if self._session.durable else 0.0
 
     @property
+    def gone(self) -> bool:
+        """Whether the server's process has ended, and no other will continue its work."""
+        return not self.patience and self.endpoint.refuses()
+
+    @property
     def open(self) -> bool:
         """Whether an exchange has begun."""
         return bool(self._frames)
@@ -259,8 +264,7 @@ class NativeServer:
                 lost_at = time.monotonic() if lost_at is None else lost_at
                 time.sleep(PAUSE)
                 since = time.monotonic() - lost_at
-                gone = not self.patience and self.endpoint.refuses()
-                if gone or since > max(self._times.silence, self.patience):
+                if self.gone or since > max(self._times.silence, self.patience):
                     self._job.check()
                     raise self._lost(since, error) from None
 

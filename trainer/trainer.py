@@ -194,7 +194,9 @@ class Trainer:
     def _told(self, server: Server, message: m.Message) -> bool:
         try:
             server.say(message, timeout=max(0.5, self.job.times.silence / 4))
-        except (Unreachable, DeadlineExceeded):
+        except Unreachable:
+            return isinstance(server, NativeServer) and server.gone
+        except DeadlineExceeded:
             return False
         except BiremeError:  # the server has an end of its own to tell
             return True

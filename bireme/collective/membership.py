@@ -80,7 +80,7 @@ class Register:
         self._silence = silence  # seconds after which a silent rank is lost
         self._token = token
         # Rank 0 itself beats often: when nobody was heard, not even rank 0, it stood still.
-        self._ranks: Membership[Loss] = Membership(size, pause=silence / 2)
+        self._ranks: Membership[Loss] = Membership(size, pause=silence / 4)
         self._addresses: dict[int, bytes] = {}
         self._values: dict[str, bytes] = {}
 

@@ -222,13 +222,22 @@ class World:
             if self._closed.is_set() or 0 in self._state.left:
                 return  # nobody keeps the register any more; closed connections tell the rest
             try:
-                self._note(self._ask(m.Beat(self.rank)))
+                self._note(self._beat())
                 for peer in ended:
                     if peer not in self._state.left:
                         self._note(self._ask(m.Report(self.rank, peer, _CLOSED)))
             except PeerError as error:
                 self._lose_register(error)
                 return
+
+    def _beat(self) -> m.State:
+        """The register's answer to a beat. If it has not come in time, perhaps because this very
+        process stood still, there is a little more time for it.
+        """
+        try:
+            return self._ask(m.Beat(self.rank))
+        except DeadlineExceeded:
+            return self._register.ask(m.Beat(self.rank), self._settings.heartbeat * 0.2)
 
     def _ended_lifelines(self, timeout: float) -> list[int]:
         """Ranks whose lifelines end within `timeout` seconds, each told once."""

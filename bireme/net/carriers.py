@@ -109,8 +109,10 @@ class Connection(Protocol):
 
     decoder: Decoder
 
-    def admit(self, key: bytes) -> bool:
-        """Whether the greeting's key is that of a trainer that was welcomed."""
+    def admit(self, key: bytes, process: int = 0) -> bool:
+        """Whether the greeting's key is that of a trainer that was welcomed; `process` is the
+        peer's, if it is one of this host.
+        """
 
     def end(self, reset: bool) -> None:
         """The connection has ended; `reset`: not in order."""

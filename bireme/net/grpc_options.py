@@ -22,17 +22,14 @@ def _largest_piece() -> int:
 
 
 def _common(silence: float) -> Options:
-    milliseconds = max(200, int(silence * 1000 / 3))
+    idle, patience = max(200, int(silence * 1000 / 3)), max(600, int(silence * 1000))
     largest = _largest_piece()
     return [
         ("grpc.max_send_message_length", largest),  # the default is 4 MiB
         ("grpc.max_receive_message_length", largest),
-        ("grpc.keepalive_time_ms", milliseconds),
-        ("grpc.keepalive_timeout_ms", milliseconds),
-        (
-            "grpc.http2.ping_timeout_ms",
-            milliseconds,
-        ),  # without it a frozen peer is noticed after a minute
+        ("grpc.keepalive_time_ms", idle),
+        ("grpc.keepalive_timeout_ms", patience),  # a busy peer answers late
+        ("grpc.http2.ping_timeout_ms", patience),  # without it a frozen one is noticed after 60 s
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.write_buffer_size", 2 * PIECE),
     ]

@@ -87,15 +87,19 @@ class Heartbeat:
         self._stopped.set()
 
     def _run(self) -> None:
-        heard = time.monotonic()
+        """A busy server may take all its time to answer. It is lost if it does not answer a beat
+        that began after its time had passed: until then this process may have stood still itself.
+        """
+        heard, silence = time.monotonic(), self._times.silence
         while not self._wait():
-            news = self._listen()
+            began = time.monotonic()
+            news = self._listen(max(silence - (began - heard), silence / 4))
             now = time.monotonic()
             if isinstance(news, Unreachable | DeadlineExceeded):
                 absent = isinstance(news, Unreachable)
                 patience = self._patience() if absent else 0.0
                 gone = absent and not patience and self._endpoint.refuses()
-                lost = gone or now - heard > max(self._times.silence, patience)
+                lost = gone or began - heard >= max(silence, patience)
                 news = self._lost(now - heard, patience) if lost else None
             else:
                 heard = now
@@ -119,10 +123,10 @@ class Heartbeat:
             os.close(watched)
         return self._stopped.is_set()
 
-    def _listen(self) -> BiremeError | None:
+    def _listen(self, timeout: float) -> BiremeError | None:
         request = encode(self._beat())
         try:
-            answer = decode([self._endpoint.call(request, self._times.beat)]).message
+            answer = decode([self._endpoint.call(request, timeout)]).message
         except (Unreachable, DeadlineExceeded, FormatError, ProtocolError) as error:
             return error
         return raised(answer) if isinstance(answer, m.Refused) else None

@@ -38,8 +38,8 @@ class Member:
 class Membership(Generic[Cause]):
     """Members are numbered from 0 to `count` - 1, and each number is expected once.
 
-    A gap of more than `pause` seconds between two ticks says that this very process stood still,
-    and nobody is blamed for that time.
+    Of the time between two ticks `pause` seconds count at most: in the rest this very process did
+    not run, and nobody is blamed for that.
     """
 
     def __init__(self, count: int, pause: float) -> None:
@@ -139,9 +139,9 @@ class Membership(Generic[Cause]):
         if self._began is None:
             self._shift(now)
             self._began = now
-        elif now - self.now > self._pause:
-            self._shift(now - self.now)
-            self._began += now - self.now
+        elif (gap := now - self.now - self._pause) > 0:
+            self._shift(gap)
+            self._began += gap
         self.now = now
 
     def _shift(self, gap: float) -> None:

@@ -133,7 +133,8 @@ class _Channel:
         first = bytearray(sockets.GREETING)
         yield memoryview(first)
         key = sockets.key_of(bytes(first))
-        if key is None or not self._connection.admit(key):
+        process = sockets.process_of(self._socket)
+        if key is None or not self._connection.admit(key, process):
             raise ProtocolError("not a connection of this job")
         self._timer.cancel()
         self._send([sockets.reply(self._listener.life)])

@@ -39,6 +39,7 @@ __all__ = [
     "listens_no_more",
     "new_key",
     "peer_of",
+    "process_of",
     "read_exactly",
     "reply",
     "unix_name",
@@ -198,10 +199,16 @@ def peer_of(connected: socket.socket) -> str:
         with contextlib.suppress(OSError):
             return str(connected.getpeername()[0])
         return ""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return "this host"
+    process = process_of(connected)
+    return f"process {process}" if process else "this host"
+
+
+def process_of(connected: socket.socket) -> int:
+    """The process that has connected, if it is one of this host's in sight; else 0."""
+    if connected.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return 0
     found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return f"process {struct.unpack('3i', found)[0]}"
+    return int(struct.unpack("3i", found)[0])
 
 
 def greeting(key: bytes) -> bytes:

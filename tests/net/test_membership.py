@@ -44,13 +44,23 @@ def test_time_in_which_this_process_stood_still_counts_for_nobody() -> None:
     members = joined()
     members.tick(100)
     assert members.silent() is None
-    assert members.waited == 0
+    assert members.waited == 2
     members.tick(102)
-    members.tick(104)
-    members.tick(104.5)
+    members.tick(102.5)
     found = members.silent()
     assert found is not None
     assert found[1] == 4.5
+
+
+def test_who_looks_seldom_because_the_machine_is_busy_counts_what_it_has_seen() -> None:
+    members = joined()
+    for look in range(1, 3):
+        members.tick(10 + 5 * look)  # instead of 2
+        assert members.silent() is None
+    members.tick(25)
+    found = members.silent()
+    assert found is not None
+    assert found[1] == 6
 
 
 def test_the_first_failure_is_kept() -> None:

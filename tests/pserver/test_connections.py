@@ -1,13 +1,21 @@
 """When a trainer counts as disconnected, and whose key a connection presents."""
 
+import asyncio
+import os
+import subprocess
+
 from bireme.pserver.connections import Connections
 
 LIFE, OTHER = (1, 7), (0, 7)
 
 
+def _ignored(life: tuple[int, int]) -> None:
+    pass
+
+
 def test_the_last_of_a_trainers_connections_counts() -> None:
     reset: list[tuple[int, int]] = []
-    connections = Connections(reset.append)
+    connections = Connections(reset.append, reset.append)
     first, second = connections.open(None), connections.open(None)
     for opened in (first, second):
         opened.belongs(LIFE)
@@ -20,7 +28,7 @@ def test_the_last_of_a_trainers_connections_counts() -> None:
 
 def test_an_end_in_order_is_no_reset() -> None:
     reset: list[tuple[int, int]] = []
-    opened = Connections(reset.append).open(None)
+    opened = Connections(reset.append, reset.append).open(None)
     opened.belongs(LIFE)
     opened.end(reset=False)
     assert not reset
@@ -28,7 +36,7 @@ def test_an_end_in_order_is_no_reset() -> None:
 
 def test_a_key_tells_the_trainer_before_its_first_frame() -> None:
     reset: list[tuple[int, int]] = []
-    connections = Connections(reset.append)
+    connections = Connections(reset.append, reset.append)
     keys = [connections.key_for(life) for life in (LIFE, OTHER)]
     assert connections.key_for(LIFE) == keys[0] != keys[1]
     opened = connections.open(None)
@@ -39,15 +47,46 @@ def test_a_key_tells_the_trainer_before_its_first_frame() -> None:
 
 def test_a_strangers_key_is_not_admitted_and_its_end_means_nothing() -> None:
     reset: list[tuple[int, int]] = []
-    opened = Connections(reset.append).open(None)
+    opened = Connections(reset.append, reset.append).open(None)
     assert not opened.admit(b"?" * 16)
     opened.end(reset=True)
     assert not reset
 
 
+def test_an_ended_process_is_told_of_once_and_at_once() -> None:
+    died: list[tuple[int, int]] = []
+
+    async def watch() -> None:
+        child = subprocess.Popen(["sleep", "600"])
+        told = asyncio.Event()
+        connections = Connections(_ignored, lambda life: (died.append(life), told.set()))  # type: ignore[arg-type,func-returns-value]
+        for _ in range(2):
+            assert connections.open(None).admit(connections.key_for(LIFE), child.pid)
+        child.kill()
+        await asyncio.wait_for(told.wait(), 30)
+        child.wait()
+        await asyncio.sleep(0)
+        connections.close()
+
+    asyncio.run(watch())
+    assert died == [LIFE]
+
+
+def test_this_very_process_and_ended_ones_are_not_watched() -> None:
+    async def watch() -> None:
+        child = subprocess.Popen(["true"])
+        child.wait()
+        connections = Connections(_ignored, _ignored)
+        for process in (0, os.getpid(), child.pid):
+            assert connections.open(None).admit(connections.key_for(LIFE), process)
+        connections.close()
+
+    asyncio.run(watch())
+
+
 def test_everybody_hangs_up_once_the_job_has_failed() -> None:
     ended: list[str] = []
-    connections = Connections(lambda life: None)
+    connections = Connections(_ignored, _ignored)
     connections.open(lambda: ended.append("a"))
     connections.open(lambda: ended.append("b")).end(reset=False)
     connections.open(None)

@@ -457,7 +457,7 @@ def test_a_computing_trainer_learns_of_the_end_with_its_next_heartbeat() -> None
 
 def test_the_server_leaves_even_if_nobody_comes_to_hear_it() -> None:
     bench = sync(3)
-    for now in (4.0, 7.9):
+    for now in (1.5, 3.0, 4.5, 6.0, 7.5):
         bench.say(e.Tick(now))
         for trainer in (0, 1):
             bench.say(e.Heartbeat(bench.next(), trainer, 1, 3))
@@ -478,6 +478,25 @@ def test_a_trainer_whose_connection_has_ended_is_lost_after_a_short_grace() -> N
     assert (told.kind, told.peer, told.step) == ("PeerLost", "trainer 1", 5)
     assert "trainer 1 is lost: its connection ended 0.5 s ago, at step 5" in told.text
     assert failure(bench) == told
+
+
+def test_a_trainer_whose_process_has_ended_is_lost_at_once() -> None:
+    bench = sync()
+    bench.say(e.Heartbeat(bench.next(), 1, 1, 5))
+    waiting = bench.round(0)
+    bench.say(e.Reset(1, 1, ended=True))
+    bench.say(e.Tick(0.0))
+    told = bench.answers[waiting]
+    assert (told.kind, told.peer, told.step) == ("PeerLost", "trainer 1", 5)
+    assert "trainer 1 is lost: its process has ended, at step 5" in told.text
+
+
+def test_a_finished_trainers_process_may_end() -> None:
+    bench = sync()
+    bench.say(e.Complete(bench.next(), 1, 1))
+    bench.say(e.Reset(1, 1, ended=True))
+    bench.say(e.Tick(0.5))
+    assert not bench.done
 
 
 def test_a_trainer_that_asked_for_no_answer_has_not_heard_of_the_failure() -> None:
@@ -561,10 +580,10 @@ def test_a_server_that_was_stopped_itself_blames_nobody() -> None:
 def test_a_trainer_without_heartbeats_may_be_quiet_for_longer() -> None:
     bench = Bench(1)
     bench.say(e.Hello(1, 0, 1, beats=False))
-    for now in range(0, 100, 3):
+    for now in range(0, 100):
         bench.say(e.Tick(float(now)))
     assert not bench.done
-    bench.say(e.Tick(103.0))
+    bench.say(e.Tick(100.5))
     assert failure(bench).peer == "trainer 0"
 
 

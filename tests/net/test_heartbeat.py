@@ -1,0 +1,96 @@
+"""When a trainer counts a server as lost: no socket, and a clock that the endpoint moves."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bireme.errors import BiremeError, DeadlineExceeded, PeerLost
+from bireme.net import heartbeat
+from bireme.net import messages as m
+from bireme.net.carriers import Unreachable
+from bireme.net.frames import encode
+from bireme.net.heartbeat import Heartbeat, Times
+
+NEVER = float("inf")
+TIMES = Times(beat=0.001, silence=2.0)
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Beats:
+    """An endpoint that takes these seconds for one beat after the other, then ends the test."""
+
+    endpoint = "s0"
+
+    def __init__(self, clock: Clock, seconds: Iterator[float] | list[float], gone: bool = False):
+        self.reported: list[BiremeError] = []
+        self._clock = clock
+        self._seconds = iter(seconds)
+        self._gone = gone
+        beat = m.Heartbeat(trainer=0, incarnation=1, step=5)
+        endpoint: Any = self
+        self._heartbeat = Heartbeat(endpoint, lambda: beat, self.reported.append, TIMES)
+
+    def run(self) -> list[BiremeError]:
+        self._heartbeat._run()
+        return self.reported
+
+    def refuses(self) -> bool:
+        return self._gone
+
+    def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
+        takes = next(self._seconds, None)
+        if takes is None:
+            self._heartbeat.stop()
+            takes = 0.0
+        self._clock.now += min(takes, timeout)
+        if self._gone:
+            raise Unreachable("refused")
+        if takes > timeout:
+            raise DeadlineExceeded("no answer")
+        return encode(m.Accepted())
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(heartbeat, "time", made)
+    return made
+
+
+def test_a_server_that_takes_long_for_every_answer_is_alive(clock: Clock) -> None:
+    def seconds() -> Iterator[float]:
+        while clock.now < 110.0:
+            yield 1.9
+
+    assert Beats(clock, seconds()).run() == []
+
+
+def test_a_frozen_server_is_lost_soon_after_its_time(clock: Clock) -> None:
+    began = clock.now
+    (lost,) = Beats(clock, [0.0, NEVER, NEVER, NEVER]).run()
+    assert isinstance(lost, PeerLost)
+    assert "server s0 is lost: silent for 2." in str(lost)
+    assert clock.now - began <= 1.5 * TIMES.silence
+
+
+def test_a_trainer_that_stood_still_itself_asks_once_more(clock: Clock) -> None:
+    def seconds() -> Iterator[float]:
+        yield NEVER
+        clock.now += 60.0
+        yield 0.1
+
+    assert Beats(clock, seconds()).run() == []
+
+
+def test_a_server_whose_port_is_closed_is_lost_at_once(clock: Clock) -> None:
+    began = clock.now
+    (lost,) = Beats(clock, [0.01], gone=True).run()
+    assert isinstance(lost, PeerLost)
+    assert clock.now - began < 0.1
