@@ -213,7 +213,7 @@ class World:
         """What rank 0's register says; PeerLost at once if rank 0 is known to be lost."""
         if self.rank != 0 and self._state.lost == 0:
             raise PeerLost("rank 0 is lost", peer="rank 0")
-        return self._register.ask(request, self._settings.heartbeat * 0.8)
+        return self._register.ask(request, self._settings.heartbeat * 0.7)
 
     def _watch(self) -> None:
         """Beat, and look whether a lifeline has ended."""

@@ -10,10 +10,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -78,6 +79,14 @@ def alone(script: str, arguments: Sequence[str], request: Request, log: Path) ->
         )
 
 
+class Started(Protocol):
+    """What is needed of `subprocess.Popen`."""
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float) -> int: ...
+    def send_signal(self, number: int) -> None: ...
+
+
 class Cluster:
     """A job under `bireme launch`, watched from outside."""
 
@@ -89,15 +98,16 @@ class Cluster:
         folder: Path,
         env: dict[str, str],
         options: Sequence[str] = (),
+        start: Callable[..., Started] = subprocess.Popen,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.log = folder / "launcher.log"
-        self.seen: dict[int, Process] = {}
+        self.seen: dict[tuple[int, float], Process] = {}  # by pid and time of its start
         (folder / job_file.NAME).unlink(missing_ok=True)
         words = ["launch", *size.options(), "--log-dir", str(folder), *options, script, *arguments]
         with self.log.open("wb") as out:
-            self._launcher = subprocess.Popen(
+            self._launcher = start(
                 [sys.executable, "-m", "bireme", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -116,8 +126,12 @@ class Cluster:
             found = job_file.read(self.folder)
         except ConfigError:  # not started yet
             return []
-        self.seen.update((p.pid, p) for p in found if p.pid)
-        return [p for p in found if p.pid and p.exit_code is None]
+        running = [p for p in found if p.pid and p.exit_code is None]
+        known = {pid for pid, _ in self.seen}
+        for process in running:
+            if process.pid not in known and (began := _began(process.pid)):
+                self.seen[process.pid, began] = process
+        return running
 
     def endpoints(self) -> list[tuple[str, int]]:
         """Host and port of every process, as the launcher announced them."""
@@ -165,21 +179,26 @@ def last(cluster: Cluster) -> list[Process]:
 def leftovers(cluster: Cluster, patience: float = 5.0) -> list[str]:
     """What is left of an ended job: processes, and ports on which somebody listens."""
     until = time.monotonic() + patience
-    while (alive := _alive(cluster)) and time.monotonic() < until:
+    while any(left := (_alive(cluster), _bound(cluster))):
+        if time.monotonic() > until:
+            alive, bound = left
+            found = [f"{p.role} {p.index}, pid {p.pid}, still runs" for p in alive]
+            return found + [f"{host}:{port} is still bound" for host, port in bound]
         time.sleep(0.02)
-    found = [f"{p.role} {p.index}, pid {p.pid}, still runs" for p in alive]
-    return found + [f"{host}:{port} is still bound" for host, port in _bound(cluster)]
+    return []
 
 
 def _alive(cluster: Cluster) -> list[Process]:
-    return [p for pid, p in cluster.seen.items() if _runs(pid)]
+    return [p for (pid, began), p in cluster.seen.items() if _began(pid) == began]
 
 
-def _runs(pid: int) -> bool:
+def _began(pid: int) -> float:
+    """When the process with this pid was started; 0 if none runs."""
     try:
-        return "bireme" in " ".join(psutil.Process(pid).cmdline())
+        process = psutil.Process(pid)
+        return 0.0 if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
     except psutil.Error:
-        return False
+        return 0.0
 
 
 def _bound(cluster: Cluster) -> list[tuple[str, int]]:

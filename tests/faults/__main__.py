@@ -2,19 +2,23 @@
 
 python -m tests.faults                              all, each at one step
 python -m tests.faults kill/geo/server-1 link       one case, and all whose names begin so
-python -m tests.faults kill --steps 1-20            at each of these steps
+python -m tests.faults kill --steps 1-20 --jobs 4    at each of these steps, four jobs at a time
 python -m tests.faults --write docs/faults.md       all, and write the page
 """
 
 import argparse
+import multiprocessing
+import os
 import re
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from . import links, matrix, soaking
+from . import forked, links, matrix, soaking
 from .outcomes import HEARTBEAT, Outcome
 
 PAGE = """\
@@ -68,11 +72,26 @@ def chosen(names: list[str], steps: list[int]) -> Iterator[Case]:
             continue
         if isinstance(case, links.LinkCase) and unable:
             print(f"{case.name}: left out, because {unable}")
-        elif isinstance(case, matrix.Case):
-            at = (matrix.Case(case.action, case.mode, case.role, case.index, n) for n in steps)
-            yield from at
+        elif isinstance(case, matrix.Case) and steps:
+            yield from (replace(case, step=step) for step in steps)
         else:
             yield case
+
+
+def tried(case: Case) -> Outcome:
+    """What comes of a case in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="bireme-faults-") as folder:
+        try:
+            return case.run(Path(folder))
+        except Exception:
+            return Outcome("", problems=[traceback.format_exc()])
+
+
+def outcomes(cases: list[Case], jobs: int) -> Iterator[tuple[Case, Outcome]]:
+    """Try all, `jobs` at a time, each job started by forks of a process that has one thread."""
+    forked.preload()
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        yield from zip(cases, pool.imap(tried, cases), strict=True)
 
 
 def line(case: Case, outcome: Outcome) -> str:
@@ -96,24 +115,37 @@ def _steps(text: str) -> list[int]:
     return list(range(int(first), int(last) + 1)) if dash else [int(n) for n in text.split(",")]
 
 
-def main() -> None:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Faults of jobs.")
     parser.add_argument("names", nargs="*", help="names of cases, or their beginnings")
-    parser.add_argument("--steps", type=_steps, default=[matrix.STEP])
+    parser.add_argument("--steps", type=_steps, default=[], help="of kills and freezes: 7, or 1-20")
     parser.add_argument("--write", type=Path, help="write their lines of this page")
     parser.add_argument("--times", type=int, default=1, help="how often each is tried")
-    given = parser.parse_args()
-    failed, lines = 0, dict[str, str]()
-    for case in (c for c in chosen(given.names, given.steps) for _ in range(given.times)):
-        with tempfile.TemporaryDirectory(prefix="bireme-faults-") as folder:
-            outcome = case.run(Path(folder))
+    parser.add_argument("--jobs", type=int, default=1, help="how many are tried side by side")
+    parser.add_argument("--heartbeat", type=float, default=HEARTBEAT, help="of kills and freezes")
+    return parser.parse_args()
+
+
+def main() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy: forks need one thread
+    given = _arguments()
+    cases = [c for c in chosen(given.names, given.steps) for _ in range(given.times)]
+    cases = [
+        replace(c, heartbeat=given.heartbeat) if isinstance(c, matrix.Case) else c for c in cases
+    ]
+    failed, lines, worst = 0, dict[str, str](), dict[str, float]()
+    for case, outcome in outcomes(cases, given.jobs):
         step = f" at step {case.step}" if isinstance(case, matrix.Case) else ""
-        print(f"{case.name + step + ':':42} {outcome}", flush=True)
+        print(f"{case.name + step + ':':46} {outcome}", flush=True)
         failed += bool(outcome.problems)
         if not outcome.problems:
             lines[case.name] = line(case, outcome)
+            action = case.name.partition("/")[0]
+            worst[action] = max(worst.get(action, 0.0), outcome.last_named)
         if given.write:
             write(given.write, lines)
+    named = "".join(f", {action} named within {time:.2f} s" for action, time in worst.items())
+    print(f"{len(cases)} cases, {failed} failed{named}")
     sys.exit(min(failed, 1))
 
 

@@ -1,19 +1,26 @@
-"""Every role of every mode, killed or frozen at a step: who notices, when, and what is left.
+"""Every role of every mode, killed or frozen at a step, or at a point inside one: who notices,
+when, and what is left.
 
 A survivor has to name the victim, and nobody else, to end by itself with an error, and to leave
 nothing behind.
 """
 
+import contextlib
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import psutil
 
 from bireme.fleet.chaos import faults, jobs
 from bireme.fleet.step_recorder import Request, steps_done
 
+from . import points
+from .forked import Forked
 from .outcomes import HEARTBEAT, PATIENCE, Outcome
 
 LIMITS = {"kill": 1.0, "freeze": HEARTBEAT + 1.0}  # seconds until the last survivor has the name
@@ -24,55 +31,68 @@ SIZE = jobs.Size(2, 2)
 OTHERWISE = (0, 128 + signal.SIGTERM, 128 + signal.SIGKILL)  # in order, or by the launcher
 JOB = Path(__file__).with_name("matrix_job.py")
 STEP = 7
+POINT_STEP = 5  # a point is passed several times a step by some
 NAMED = re.compile(r"((?:server|trainer|rank) [\w.:]+?)(?: of \d+)? is lost")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One fault: `action` to `role` `index` after `step` of its steps, or for a server of
-    trainer 0's.
+    trainer 0's; with a `point`, when it passes that for the `step`-th time.
     """
 
     action: str
     mode: str
     role: str
     index: int
+    point: str = ""
     step: int = STEP
     heartbeat: float = HEARTBEAT
 
     @property
     def name(self) -> str:
-        return f"{self.action}/{self.mode}/{self.role}-{self.index}"
+        point = f"/{self.point}" if self.point else ""
+        return f"{self.action}/{self.mode}/{self.role}-{self.index}{point}"
 
     @property
     def size(self) -> jobs.Size:
         return jobs.Size(0, 3, "nccl2") if self.mode == "nccl2" else SIZE
 
     def run(self, folder: Path) -> Outcome:
-        """Do it to a job in `folder`."""
+        """Do it to a job in `folder`; this process has been prepared by `forked.preload`."""
         return _run(self, folder)
 
 
-def cases(step: int = STEP) -> Iterator[Case]:
-    """All of them, at a step."""
+def cases() -> Iterator[Case]:
+    """All of them, at one step."""
     for mode in MODES:
         roles = [("trainer", 0), ("trainer", 1)]
         if mode in SERVED:
             roles += [("server", 0), ("server", 1)]
         for role, index in roles:
             for action in LIMITS:
-                yield Case(action, mode, role, index, step)
+                yield Case(action, mode, role, index)
+    for mode in MODES:
+        for role, index in [("trainer", 1), ("server", 1)] if mode in SERVED else [("trainer", 1)]:
+            for point in points.POINTS[_kind(mode, role)]:
+                if point != points.SAVING or mode != "communicator":  # which saves when it is told
+                    for action in LIMITS:
+                        yield Case(action, mode, role, index, point, POINT_STEP)
+
+
+def _kind(mode: str, role: str) -> str:
+    return role if mode in SERVED else "rank"
 
 
 def _run(case: Case, folder: Path) -> Outcome:
-    more = {"FLAGS_heartbeat_seconds": str(case.heartbeat), "OMP_NUM_THREADS": "1"}
-    env = jobs.environment(Request(str(folder / "values"), each=False), **more)
     mode = WORDS.get(case.mode, case.mode)
     options = ["--grace", "12", "--no-admin"]
-    with jobs.Cluster(str(JOB), [mode], case.size, folder / "log", env, options).ended() as cluster:
-        pid = _at_step(case, cluster, folder / "values")
+    with jobs.Cluster(
+        str(JOB), [mode], case.size, folder / "log", _environment(case, folder), options, Forked
+    ).ended() as cluster:
         outcome = Outcome("all others end with an error that names it", LIMITS[case.action])
-        undo = (faults.kill if case.action == "kill" else faults.stop)(pid)
+        strike = _at_point if case.point else _at_step
+        undo = strike(case, cluster, folder / "values")
         try:
             _watch(case, cluster, outcome)
         finally:
@@ -82,19 +102,68 @@ def _run(case: Case, folder: Path) -> Outcome:
     return outcome
 
 
-def _at_step(case: Case, cluster: jobs.Cluster, values: Path) -> int:
+def _environment(case: Case, folder: Path) -> dict[str, str]:
+    more = {"FLAGS_heartbeat_seconds": str(case.heartbeat), "OMP_NUM_THREADS": "1"}
+    if case.point:
+        kind = _kind(case.mode, case.role)
+        more |= points.request(kind, case.index, case.action, case.point, case.step)
+    if case.point == points.SAVING:
+        saved = str(folder / "saved")
+        more |= {"FLAGS_checkpoint_dir": saved, "FLAGS_checkpoint_every_steps": "2"}
+    return jobs.environment(Request(str(folder / "values"), each=False), **more)
+
+
+def _at_step(case: Case, cluster: jobs.Cluster, values: Path) -> faults.Undo:
     """Wait until the victim (of a server: trainer 0) has made its steps, and the others have begun;
-    the victim's process id.
+    then do it.
     """
     counted = case.index if case.role == "trainer" else 0
     wanted = [case.step if i == counted else 1 for i in range(case.size.trainers)]
+
+    def due() -> bool:
+        return all(steps_done(values / f"trainer-{i}") >= n for i, n in enumerate(wanted))
+
+    _wait(case, cluster, due)
+    pid = _pid(case, cluster)
+    assert pid, f"{case.name}: it has ended"
+    return (faults.kill if case.action == "kill" else faults.stop)(pid)
+
+
+def _at_point(case: Case, cluster: jobs.Cluster, values: Path) -> faults.Undo:
+    """Wait until the victim has done it to itself."""
+    gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED)
+    victim: list[psutil.Process] = []
+
+    def done() -> bool:
+        if not victim and (pid := _pid(case, cluster)):
+            victim.append(psutil.Process(pid))
+        try:
+            return bool(victim) and victim[0].status() in gone
+        except psutil.NoSuchProcess:
+            return True
+
+    _wait(case, cluster, done)
+    return partial(_resume, victim[0])
+
+
+def _resume(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.Error):
+        process.resume()
+
+
+def _pid(case: Case, cluster: jobs.Cluster) -> int:
+    """The victim's process; 0 if none runs."""
+    at = case.role, case.index
+    return next((p.pid for p in cluster.processes() if (p.role, p.index) == at), 0)
+
+
+def _wait(case: Case, cluster: jobs.Cluster, due: Callable[[], bool]) -> None:
     until = time.monotonic() + PATIENCE
-    while any(steps_done(values / f"trainer-{i}") < n for i, n in enumerate(wanted)):
+    while not due():
         if cluster.poll() is not None or time.monotonic() > until:
-            raise AssertionError(f"{case.name}: no step {case.step}:\n{jobs.tail(cluster.log, 40)}")
+            log = jobs.tail(cluster.log, 40)
+            raise AssertionError(f"{case.name}: no step {case.step}:\n{log}")
         time.sleep(0.002)
-    (pid,) = [p.pid for p in cluster.processes() if (p.role, p.index) == (case.role, case.index)]
-    return pid
 
 
 def _watch(case: Case, cluster: jobs.Cluster, outcome: Outcome) -> None:
@@ -116,7 +185,7 @@ def _watch(case: Case, cluster: jobs.Cluster, outcome: Outcome) -> None:
                 outcome.ended.setdefault(name, now)
         if now > PATIENCE:
             break
-        time.sleep(0.01)
+        time.sleep(0.02)
     for name, log in logs.items():
         outcome.problems += _wrong(name, log.read_text(), victim, name in outcome.ended)
     codes = {f"{p.role} {p.index}": p.exit_code for p in jobs.last(cluster)}

@@ -59,7 +59,7 @@ def test_an_ended_process_is_told_of_once_and_at_once() -> None:
     async def watch() -> None:
         child = subprocess.Popen(["sleep", "600"])
         told = asyncio.Event()
-        connections = Connections(_ignored, lambda life: (died.append(life), told.set()))  # type: ignore[arg-type,func-returns-value]
+        connections = Connections(_ignored, lambda life: (died.append(life), told.set()))  # type: ignore[func-returns-value]
         for _ in range(2):
             assert connections.open(None).admit(connections.key_for(LIFE), child.pid)
         child.kill()
