@@ -4,6 +4,7 @@ end. It knows an endpoint and whom to tell; it knows no round and no gradient.
 
 import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from .frames import decode, encode
 __all__ = ["Heartbeat", "Times", "times"]
 
 
+READING = 0.03  # seconds for another thread to read what has come
 PAUSE = 0.2  # seconds between beats while the connection is broken
 
 
@@ -103,6 +105,8 @@ class Heartbeat:
                 news = self._lost(now - heard, patience) if lost else None
             else:
                 heard = now
+            if isinstance(news, PeerLost):
+                self._await_reader()
             if news is not None and not self._stopped.is_set():
                 self._report(news)
                 return
@@ -123,6 +127,15 @@ class Heartbeat:
             os.close(watched)
         return self._stopped.is_set()
 
+    def _await_reader(self) -> None:
+        """What a server has said before it ended tells more than its end: let it be read first, and
+        be understood.
+        """
+        until = time.monotonic() + self._times.grace
+        while _has_unread(self._descriptor()) and time.monotonic() < until:
+            self._stopped.wait(READING)
+        self._stopped.wait(READING)
+
     def _listen(self, timeout: float) -> BiremeError | None:
         request = encode(self._beat())
         try:
@@ -140,3 +153,12 @@ class Heartbeat:
             hint="see that server's log; the time is "
             f"FLAGS_{'rejoin' if patience else 'heartbeat'}_seconds",
         )
+
+
+def _has_unread(descriptor: int) -> bool:
+    """Whether something has come on this socket that nobody has read."""
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+            return bool(duplicate.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return False

@@ -2,7 +2,7 @@
 
 python -m tests.faults                              all, each at one step
 python -m tests.faults kill/geo/server-1 link       one case, and all whose names begin so
-python -m tests.faults kill --steps 1-20 --jobs 4    at each of these steps, four jobs at a time
+python -m tests.faults kill --steps 1-20 --jobs 4   at each of these steps, four jobs at a time
 python -m tests.faults --write docs/faults.md       all, and write the page
 """
 
@@ -10,6 +10,7 @@ import argparse
 import multiprocessing
 import os
 import re
+import shlex
 import sys
 import tempfile
 import traceback
@@ -29,21 +30,25 @@ that `make faults` runs; it writes this page, with the times that it measured. O
 
     python -m tests.faults NAME
 
-* `kill` is SIGKILL and `freeze` SIGSTOP of one process after its seventh step. The job has two
-  servers and two trainers, or three ranks (nccl2), and `FLAGS_heartbeat_seconds={heartbeat:g}`. No
-  survivor may blame another one, end in order, show a traceback, or leave a process or a port.
+* `kill` is SIGKILL and `freeze` SIGSTOP of one process after its seventh step, or at a point inside
+  one: what the process has just done, or was about to do. The job has two servers and two trainers,
+  or three ranks (nccl2), and `FLAGS_heartbeat_seconds={heartbeat:g}`. No survivor may blame another
+  one, end in order, show a traceback, or leave a process, a port or a file in `/dev/shm`.
 * `link` cases have trainer 1 on another host: a network namespace, which needs root and iproute2.
 * `chaos` cases are three faults of one kind by `bireme chaos --seed 1` to a job that keeps
   checkpoints, beginning with an undisturbed run, and their time is that of the whole command.
 
 *named* is the time until the last survivor has said who is missing, and *ended* until the last one
 has ended. Dead processes should be named within 1 s, silent ones within the heartbeat and 1 s.
-`--steps 1-20` tries kills and freezes at each of these steps. Random mixtures of faults, for hours:
-`make soak`.
+Random mixtures of faults, for hours: `make soak`. Kills while a job is saved, and resuming from
+what is left: `make kills`.
 
 | name | what happens | named, s | ended, s |
 |---|---|--:|--:|
 """
+
+
+SWEEP = "\n## At every step\n\n"
 
 
 class Case(Protocol):
@@ -64,16 +69,19 @@ def catalogue() -> Iterator[Case]:
     yield from soaking.cases()
 
 
-def chosen(names: list[str], steps: list[int]) -> Iterator[Case]:
-    """The cases whose names begin with one of `names`; all without any."""
+def chosen(names: list[str], steps: list[int], passes: list[int]) -> Iterator[Case]:
+    """The cases whose names begin with one of `names`; all without any. Those inside steps are
+    tried at so many `passes` of their point.
+    """
     unable = links.missing()
     for case in catalogue():
         if names and not any(case.name.startswith(name) for name in names):
             continue
         if isinstance(case, links.LinkCase) and unable:
             print(f"{case.name}: left out, because {unable}")
-        elif isinstance(case, matrix.Case) and steps:
-            yield from (replace(case, step=step) for step in steps)
+        elif isinstance(case, matrix.Case):
+            wanted = passes if case.point else steps
+            yield from (replace(case, step=step) for step in wanted or [case.step])
         else:
             yield case
 
@@ -100,13 +108,17 @@ def line(case: Case, outcome: Outcome) -> str:
     return f"| `{case.name}` | {outcome.happens} | {named} | {outcome.seconds:.1f} |\n"
 
 
-def write(page: Path, lines: dict[str, str]) -> None:
-    """Write the page with these lines, by case; what was not tried keeps the line it had."""
+def write(page: Path, lines: dict[str, str], sweep: str = "") -> None:
+    """Write the page with these lines, by case, and what a run at many steps gave; what was not
+    tried keeps the line it had.
+    """
     before = page.read_text() if page.exists() else ""
     known = {name: row for row, name in re.findall(r"^(\| `(\S+)` .*\n)", before, re.MULTILINE)}
     known.update(lines)
     rows = [known[case.name] for case in catalogue() if case.name in known]
-    page.write_text(PAGE.format(heartbeat=HEARTBEAT) + "".join(rows))
+    every = f"{sweep}.\n" if sweep else before.partition(SWEEP)[2]
+    after = SWEEP + every if every else ""
+    page.write_text(PAGE.format(heartbeat=HEARTBEAT) + "".join(rows) + after)
 
 
 def _steps(text: str) -> list[int]:
@@ -119,6 +131,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Faults of jobs.")
     parser.add_argument("names", nargs="*", help="names of cases, or their beginnings")
     parser.add_argument("--steps", type=_steps, default=[], help="of kills and freezes: 7, or 1-20")
+    parser.add_argument("--passes", type=_steps, default=[], help="of points inside steps")
     parser.add_argument("--write", type=Path, help="write their lines of this page")
     parser.add_argument("--times", type=int, default=1, help="how often each is tried")
     parser.add_argument("--jobs", type=int, default=1, help="how many are tried side by side")
@@ -129,7 +142,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy: forks need one thread
     given = _arguments()
-    cases = [c for c in chosen(given.names, given.steps) for _ in range(given.times)]
+    wanted = chosen(given.names, given.steps, given.passes)
+    cases = [case for case in wanted for _ in range(given.times)]
     cases = [
         replace(c, heartbeat=given.heartbeat) if isinstance(c, matrix.Case) else c for c in cases
     ]
@@ -138,14 +152,18 @@ def main() -> None:
         step = f" at step {case.step}" if isinstance(case, matrix.Case) else ""
         print(f"{case.name + step + ':':46} {outcome}", flush=True)
         failed += bool(outcome.problems)
-        if not outcome.problems:
-            lines[case.name] = line(case, outcome)
+        if outcome.limit:
             action = case.name.partition("/")[0]
             worst[action] = max(worst.get(action, 0.0), outcome.last_named)
-        if given.write:
+        if not outcome.problems:
+            lines[case.name] = line(case, outcome)
+        if given.write and not given.steps:
             write(given.write, lines)
-    named = "".join(f", {action} named within {time:.2f} s" for action, time in worst.items())
-    print(f"{len(cases)} cases, {failed} failed{named}")
+    named = "".join(f", {action}s named within {time:.2f} s" for action, time in worst.items())
+    summary = f"{len(cases)} cases, {failed} failed{named}"
+    print(summary)
+    if given.write and given.steps:
+        write(given.write, {}, f"`python -m tests.faults {shlex.join(sys.argv[1:])}`: {summary}")
     sys.exit(min(failed, 1))
 
 

@@ -99,7 +99,19 @@ def _run(case: Case, folder: Path) -> Outcome:
             undo()
         cluster.wait(PATIENCE)
     outcome.problems += jobs.leftovers(cluster)
+    outcome.problems += [f"{path} is left" for path in _shared() if _is_of(path, cluster)]
     return outcome
+
+
+def _shared() -> list[Path]:
+    """Files that programs share memory by."""
+    return list(Path("/dev/shm").glob("*")) if Path("/dev/shm").is_dir() else []
+
+
+def _is_of(path: Path, cluster: jobs.Cluster) -> bool:
+    """Whether a process of the job has made this file: its name has the pid, or its time fits."""
+    pids = {str(pid) for pid, _ in cluster.seen}
+    return "bireme" in path.name or bool(pids.intersection(re.findall(r"\d+", path.name)))
 
 
 def _environment(case: Case, folder: Path) -> dict[str, str]:

@@ -31,6 +31,8 @@ class Outcome:
         return max(self.ended.values(), default=0.0)
 
     def __str__(self) -> str:
-        named = f"named {self.last_named:.2f} s{' LATE' if self.late else ''}, " * bool(self.limit)
+        last = max(self.named, key=self.named.__getitem__, default="")
+        late = f" LATE by {last}" if self.late else ""
+        named = f"named {self.last_named:.2f} s{late}, " * bool(self.limit)
         problems = "".join(f"\n    {problem}" for problem in self.problems)
         return f"{named}ended {self.seconds:.2f} s{problems}"

@@ -1,6 +1,8 @@
 """When a trainer counts a server as lost: no socket, and a clock that the endpoint moves."""
 
-from collections.abc import Iterator
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -28,18 +30,29 @@ class Beats:
 
     endpoint = "s0"
 
-    def __init__(self, clock: Clock, seconds: Iterator[float] | list[float], gone: bool = False):
-        self.reported: list[BiremeError] = []
+    def __init__(
+        self,
+        clock: Clock,
+        seconds: Iterator[float] | list[float],
+        report: Callable[[BiremeError], None] | None = None,
+        gone: bool = False,
+        at: socket.socket | None = None,
+    ) -> None:
+        self._reported: list[BiremeError] = []
         self._clock = clock
         self._seconds = iter(seconds)
         self._gone = gone
         beat = m.Heartbeat(trainer=0, incarnation=1, step=5)
+        report = report or self._reported.append
         endpoint: Any = self
-        self._heartbeat = Heartbeat(endpoint, lambda: beat, self.reported.append, TIMES)
+        self._heartbeat = Heartbeat(
+            endpoint, lambda: beat, report, TIMES, at.fileno if at else lambda: -1
+        )
 
     def run(self) -> list[BiremeError]:
+        """What it has reported."""
         self._heartbeat._run()
-        return self.reported
+        return self._reported
 
     def refuses(self) -> bool:
         return self._gone
@@ -94,3 +107,28 @@ def test_a_server_whose_port_is_closed_is_lost_at_once(clock: Clock) -> None:
     (lost,) = Beats(clock, [0.01], gone=True).run()
     assert isinstance(lost, PeerLost)
     assert clock.now - began < 0.1
+
+
+def test_what_a_server_has_said_before_it_ended_is_read_first(clock: Clock) -> None:
+    here, there = socket.socketpair()
+    told = threading.Event()
+    order: list[str] = []
+
+    class Told(Beats):
+        def refuses(self) -> bool:
+            told.set()
+            return True
+
+    def read() -> None:
+        told.wait()
+        order.append(here.recv(100).decode())
+
+    with here:
+        there.send(b"trainer 1 is lost")
+        there.close()
+        beats = Told(clock, [0.01], lambda lost: order.append("reported"), gone=True, at=here)
+        reader = threading.Thread(target=read)
+        reader.start()
+        beats.run()
+        reader.join()
+    assert order == ["trainer 1 is lost", "reported"]
