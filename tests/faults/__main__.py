@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
 import traceback
@@ -98,8 +99,14 @@ def tried(case: Case) -> Outcome:
 def outcomes(cases: list[Case], jobs: int) -> Iterator[tuple[Case, Outcome]]:
     """Try all, `jobs` at a time, each job started by forks of a process that has one thread."""
     forked.preload()
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    fork = multiprocessing.get_context("fork")
+    with fork.Pool(jobs, signal.signal, (signal.SIGTERM, _end)) as pool:
         yield from zip(cases, pool.imap(tried, cases), strict=True)
+
+
+def _end(number: int, frame: object) -> None:
+    """End the job that runs, then this process."""
+    raise SystemExit(128 + number)
 
 
 def line(case: Case, outcome: Outcome) -> str:
