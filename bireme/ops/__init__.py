@@ -36,6 +36,7 @@ from . import (
     host,
     indexing,
     join,
+    layer_norm,
     linear,
     lod,
     loss,

@@ -23,6 +23,7 @@ _ADAM = {**_MOMENTS, "Beta1PowOut": "Beta1Pow", "Beta2PowOut": "Beta2Pow"}
     returns=" ".join(_ADAM),
     inplace=_ADAM,
     flat="Beta1Pow Beta2Pow",
+    compiled="updates",
 )
 def adam(
     xp: Any,
@@ -49,7 +50,7 @@ def adam(
     new, first, second, power1, power2 = targets(
         xp, out, Param, Moment1, Moment2, Beta1Pow, Beta2Pow
     )
-    rate = _rate(xp, LearningRate, Beta1Pow, Beta2Pow)
+    rate = rate_of(xp, LearningRate, Beta1Pow, Beta2Pow)
     arrays = (Param, Grad.reshape(Param.shape), Moment1, Moment2, new, first, second)
 
     def rule(p: Array, g: Array, m: Array, v: Array, q: Array, n: Array, w: Array) -> None:
@@ -96,7 +97,7 @@ def adam_rows(
             buffer[...] = power
         return made
     new, first, second, power1, power2 = copied(xp, out, Param, Moment1, Moment2, *powers)
-    rate = _rate(xp, LearningRate, power1, power2)
+    rate = rate_of(xp, LearningRate, power1, power2)
     rows, g = Grad.rows, Grad.value
     m, v = first[rows], second[rows]
     _moments(xp, g, m, v, m, v, beta1, beta2)
@@ -105,7 +106,7 @@ def adam_rows(
     return new, first, second, power1, power2
 
 
-def _rate(xp: Any, rate: Array, power1: Array, power2: Array) -> Array:
+def rate_of(xp: Any, rate: Array, power1: Array, power2: Array) -> Array:
     """The rate that makes up for averages that began at zero."""
     return rate * xp.sqrt(1 - power2) / (1 - power1)
 

@@ -1,6 +1,6 @@
-"""Normalisations of rows: over a layer, groups of channels, or an instance.
+"""Normalisations of groups of channels, and of instances.
 
-All of them share one core: rows with a mean and a variance, written y = (x - mean) / sqrt(variance
+Both share one core: rows with a mean and a variance, written y = (x - mean) / sqrt(variance
 + eps).
 """
 
@@ -34,67 +34,6 @@ def _row_gradient(xp: Any, normal: Array, dy: Array, inverse: Array) -> Array:
     dx -= normal * along[:, None]
     dx *= inverse[:, None]
     return dx
-
-
-def _layer_norm_shape(ctx: Infer) -> None:
-    x = ctx.x()
-    axis = ctx.attr("begin_norm_axis")
-    if not 0 < axis < len(x.shape):
-        raise InvalidArgument(f"begin_norm_axis {axis} is outside of shape {list(x.shape)}")
-    ctx.set("Y", like=x)
-    for slot in ("Mean", "Variance"):
-        ctx.set(slot, (product(x.shape[:axis]),), x.dtype, lod_level=0)
-
-
-def _folded(x: Array, axis: int) -> Array:
-    rows = 1
-    for n in x.shape[:axis]:
-        rows *= n
-    return x.reshape(rows, -1)
-
-
-@op(
-    "layer_norm",
-    infer=_layer_norm_shape,
-    grad=GradOp(
-        uses=("X", "Scale", "Bias", "Mean", "Variance"), wrt=("X", "Scale", "Bias"), of=("Y",)
-    ),
-    returns="Y Mean Variance",
-)
-def layer_norm(
-    xp: Any, X: Array, Scale: Array, Bias: Array, begin_norm_axis: int, epsilon: float
-) -> tuple[Array, Array, Array]:
-    """Ba, Kiros and Hinton, arXiv 1607.06450."""
-    y, mean, variance, _ = _standardised(xp, _folded(X, begin_norm_axis), epsilon)
-    if Scale is not None:
-        y *= Scale.reshape(-1)
-    if Bias is not None:
-        y += Bias.reshape(-1)
-    return y.reshape(X.shape), mean, variance
-
-
-@op("layer_norm_grad", returns="X@GRAD Scale@GRAD Bias@GRAD")
-def layer_norm_grad(
-    xp: Any,
-    X: Array,
-    Scale: Array,
-    Bias: Array,
-    Mean: Array,
-    Variance: Array,
-    dY: Array,
-    begin_norm_axis: int,
-    epsilon: float,
-) -> tuple[Array, Array, Array]:
-    x, dy = _folded(X, begin_norm_axis), _folded(dY, begin_norm_axis)
-    inverse = 1 / xp.sqrt(Variance.reshape(-1) + x.dtype.type(epsilon))
-    normal = (x - Mean.reshape(-1)[:, None]) * inverse[:, None]
-    scale = bias = None
-    if Bias is not None:
-        bias = dy.sum(axis=0).reshape(Bias.shape)
-    if Scale is not None:
-        scale = xp.einsum("rc,rc->c", dy, normal).reshape(Scale.shape)
-        dy = dy * Scale.reshape(-1)
-    return _row_gradient(xp, normal, dy, inverse).reshape(X.shape), scale, bias
 
 
 # -- groups and instances ----------------------------------------------------------------------

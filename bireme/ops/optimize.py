@@ -62,6 +62,7 @@ def sgd_rows(
     returns="ParamOut VelocityOut",
     inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
     flat="",
+    compiled="updates",
 )
 def momentum(
     xp: Any,

@@ -15,17 +15,25 @@ def softmax_of(xp: Array, x: Array, axis: int, out: Array = None) -> Array:
     return out
 
 
-@op("softmax", infer=same_as("X"), grad=GradOp(uses=("Out",)), inplace={"Out": "X"})
+@op(
+    "softmax",
+    infer=same_as("X"),
+    grad=GradOp(uses=("Out",)),
+    inplace={"Out": "X"},
+    compiled="softmax",
+)
 def softmax(xp: Array, X: Array, axis: int, out: Array = None) -> Array:
     return softmax_of(xp, X, axis, out)
 
 
-@op("softmax_grad", inplace={"X@GRAD": "Out@GRAD"})
+@op("softmax_grad", inplace={"X@GRAD": "Out@GRAD"}, compiled="softmax")
 def softmax_grad(xp: Array, Out: Array, dOut: Array, axis: int, out: Array = None) -> Array:
-    out = xp.multiply(dOut, Out, out=out)
-    total = out.sum(axis=axis, keepdims=True)
-    out -= Out * total
-    return out
+    if axis in (-1, Out.ndim - 1):
+        total = xp.einsum("...i,...i->...", dOut, Out)[..., None]
+    else:
+        total = (dOut * Out).sum(axis=axis, keepdims=True)
+    out = xp.subtract(dOut, total, out=out)
+    return xp.multiply(out, Out, out=out)
 
 
 # -- cross entropy -----------------------------------------------------------------------------

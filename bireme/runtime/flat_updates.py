@@ -13,12 +13,16 @@ from operator import is_
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from bireme.arrays.namespaces import Array
 from bireme.arrays.ownership import any_shared, shared
+from bireme.arrays.places import CPUPlace, CUDAPlace
 from bireme.ir import Block, Operator, VarType
-from bireme.ops.table import ROWS, Kernel, Role
+from bireme.ops.table import ROWS, Role
 
 from .binding import parameters_of
+from .compiled_forms import form_of
 
 __all__ = ["SMALL", "Column", "FlatUpdate", "kind_of", "size_of"]
 
@@ -124,6 +128,9 @@ class FlatUpdate:
         slots = [self._row.inplace[out] for out in self._row.returns]
         self._numbers = [slot in (self._row.flat or ()) for slot in slots]
         self.names = [tuple(op.inputs[slot][0] for op in ops) for slot in slots]
+        assert self._row.kernel is not None
+        place = CPUPlace() if xp is np else CUDAPlace(0)
+        self._kernel = form_of(self._row, self._row.kernel, place)
         self._parameters = parameters_of(self._row, self._kernel)
         at = {source: i for i, (_, _, source) in enumerate(self._parameters)}
         self._changed = [at[slot] for slot in slots]
@@ -132,11 +139,6 @@ class FlatUpdate:
         self._others = [(at[slot], name) for slot, name in others.items() if slot in at]
         self.others = [name for _, name in self._others]
         self._fixed = [self._constant(role, source) for _, role, source in self._parameters]
-
-    @property
-    def _kernel(self) -> Kernel:
-        assert self._row.kernel is not None
-        return self._row.kernel
 
     def _constant(self, role: Role, source: str) -> Any:
         """A parameter that is the same in every call; None for those that a call supplies."""

@@ -16,9 +16,11 @@ from bireme import flags
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.places import CPUPlace, CUDAPlace
 from bireme.errors import ConfigError, UnsupportedError
+from bireme.ir import Operator
 from bireme.ops import compiled
 from bireme.ops.table import ROWS
 from bireme.runtime import compiled_forms as forms
+from bireme.runtime.flat_updates import FlatUpdate
 
 HAS = forms._installed()
 needs_numba = pytest.mark.skipif(not HAS, reason="numba is not installed")
@@ -122,7 +124,7 @@ def test_training_is_the_same(
 ) -> None:
     monkeypatch.setattr(lanes, "_count", count)
     monkeypatch.setattr(lanes, "_crew", None)
-    monkeypatch.setattr(lanes, "_WORTH", 0)
+    monkeypatch.setattr(lanes, "_WORTH", 1)
     fast, plain = trained(use_numba, "on", dtype), trained(use_numba, "off", dtype)
     for found, wanted in zip(fast, plain, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
@@ -154,3 +156,60 @@ def test_equal_and_missing_numbers_pool_alike() -> None:
     dy = np.arange(8, dtype="float32").reshape(y.shape)
     dx = form("pool2d_grad")(np, x, y, dy, *rest)
     np.testing.assert_array_equal(dx, generic("pool2d_grad")(np, x, y, dy, *rest))
+
+
+@needs_numba
+@pytest.mark.parametrize("decay", [None, 0.01])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_updates_have_the_bits_of_the_generic_kernels(dtype: str, decay: float | None) -> None:
+    rs = np.random.RandomState(2)
+    param, grad, first, second = (rs.randn(300, 7).astype(dtype) for _ in range(4))
+    rate, powers = np.array([0.1], dtype), (np.array([0.9], dtype), np.array([0.99], dtype))
+    adam = (param, grad, rate, first, second**2, *powers, None, None, 0.9, 0.999, 1e-8)
+    calls = [("adam", adam)]
+    calls += [("momentum", (param, grad, first, rate, 0.9, n)) for n in (False, True)]
+    for name, given in calls:
+        found, wanted = (kernel(np, *given, None, decay) for kernel in (form(name), generic(name)))
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@needs_numba
+def test_optimizers_that_group_small_parameters_use_the_form() -> None:
+    update = FlatUpdate([Operator("momentum", _MOMENTUM, _VELOCITY, {"mu": 0.9})], np)
+    assert update._kernel is form("momentum")
+
+
+_MOMENTUM = {"Param": ["w"], "Grad": ["g"], "Velocity": ["v"], "LearningRate": ["r"]}
+_VELOCITY = {"ParamOut": ["w"], "VelocityOut": ["v"]}
+
+
+@needs_numba
+@pytest.mark.parametrize("shape", [(5, 1), (40, 13), (700, 257)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_rows_are_normalised_alike(shape: tuple[int, int], affine: bool) -> None:
+    rs = np.random.RandomState(4)
+    x, dy = (rs.randn(*shape).astype("float32") for _ in range(2))
+    scale, bias = rs.randn(2, shape[1]).astype("float32") if affine else (None, None)
+    y, mean, variance = generic("layer_norm")(np, x, scale, bias, 1, 1e-5)
+    found = form("layer_norm")(np, x, scale, bias, 1, 1e-5)
+    found += form("layer_norm_grad")(np, x, scale, bias, mean, variance, dy, 1, 1e-5)
+    wanted = (y, mean, variance)
+    wanted += generic("layer_norm_grad")(np, x, scale, bias, mean, variance, dy, 1, 1e-5)
+    for a, b in zip(found, wanted, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@needs_numba
+def test_a_row_that_cannot_be_normalised_spoils_no_other() -> None:
+    x = np.random.RandomState(5).randn(4, 9).astype("float32")
+    x[0, 3], x[1, 0], x[2, 8] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        found, wanted = (f("softmax")(np, x, -1) for f in (form, generic))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+    assert np.isnan(found[0]).all()
+    assert np.isfinite(found[2:]).all()
+    grads = (f("softmax_grad")(np, found[2:], x[2:], -1) for f in (form, generic))
+    np.testing.assert_allclose(*grads, rtol=1e-5, atol=1e-6)

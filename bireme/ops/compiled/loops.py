@@ -7,7 +7,7 @@ import numba
 
 from bireme.arrays.namespaces import Array
 
-__all__ = ["compiled", "fits"]
+__all__ = ["compiled", "exact", "fits"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,6 +19,12 @@ _MATHS = {"reassoc", "contract", "nsz"}
 def compiled(function: F) -> F:
     """Compiled when first called and then kept on disk; runs without the interpreter's lock."""
     made: F = numba.njit(cache=True, nogil=True, fastmath=_MATHS, error_model="numpy")(function)
+    return made
+
+
+def exact(function: F) -> F:
+    """Like `compiled`, with the bits that NumPy finds: operations are neither merged nor moved."""
+    made: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     return made
 
 

@@ -1,0 +1,106 @@
+"""Updates in one loop: elements are read and written once, with the bits of the generic kernels."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bireme.arrays import thread_pool as lanes
+from bireme.arrays.namespaces import Array
+from bireme.ops import adam as adams
+from bireme.ops import optimize as generic
+from bireme.ops.tiles import complement, targets
+
+from .loops import exact, fits
+
+__all__ = ["adam", "momentum"]
+
+
+@exact
+def _adam(
+    p: Array, g: Array, m: Array, v: Array, q: Array, n: Array, w: Array, numbers: Array
+) -> None:
+    beta1, rest1, beta2, rest2 = numbers[0], numbers[1], numbers[2], numbers[3]
+    rate, epsilon, decay = numbers[4], numbers[5], numbers[6]
+    for i in range(len(p)):
+        slope = g[i] + p[i] * decay if decay != 0 else g[i]
+        first = m[i] * beta1 + slope * rest1
+        second = v[i] * beta2 + slope * slope * rest2
+        n[i] = first
+        w[i] = second
+        q[i] = p[i] - first / (np.sqrt(second) + epsilon) * rate
+
+
+def adam(
+    xp: Any,
+    Param: Array,
+    Grad: Array,
+    LearningRate: Array,
+    Moment1: Array,
+    Moment2: Array,
+    Beta1Pow: Array,
+    Beta2Pow: Array,
+    Beta1Tensor: Array,
+    Beta2Tensor: Array,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    out: Any = None,
+    bireme_decay: float | None = None,
+) -> tuple[Array, ...]:
+    states = (Moment1, Moment2, Beta1Pow, Beta2Pow)
+    made = targets(xp, out, Param, *states)
+    plain = Beta1Tensor is None and Beta2Tensor is None
+    if not plain or not fits(Param, Grad, *states, *made, LearningRate):
+        betas = (Beta1Tensor, Beta2Tensor, beta1, beta2)
+        return adams.adam(
+            xp, Param, Grad, LearningRate, *states, *betas, epsilon, out, bireme_decay
+        )
+    rate = adams.rate_of(xp, LearningRate, Beta1Pow, Beta2Pow)
+    rests = complement(beta1, Grad), complement(beta2, Grad)
+    numbers = (beta1, rests[0], beta2, rests[1], rate.item(), epsilon, bireme_decay or 0)
+    _spread(xp, _adam, (Param, Grad, Moment1, Moment2, *made[:3]), numbers)
+    np.multiply(Beta1Pow, beta1, out=made[3])
+    np.multiply(Beta2Pow, beta2, out=made[4])
+    return made
+
+
+@exact
+def _momentum(p: Array, g: Array, v: Array, q: Array, w: Array, numbers: Array) -> None:
+    rate, mu, decay, ahead = numbers[0], numbers[1], numbers[2], numbers[3]
+    for i in range(len(p)):
+        slope = g[i] + p[i] * decay if decay != 0 else g[i]
+        speed = v[i] * mu + slope
+        w[i] = speed
+        q[i] = p[i] - (slope + speed * mu if ahead != 0 else speed) * rate
+
+
+def momentum(
+    xp: Any,
+    Param: Array,
+    Grad: Array,
+    Velocity: Array,
+    LearningRate: Array,
+    mu: float,
+    use_nesterov: bool,
+    out: Any = None,
+    bireme_decay: float | None = None,
+) -> tuple[Array, Array]:
+    new, speed = targets(xp, out, Param, Velocity)
+    if not fits(Param, Grad, Velocity, LearningRate, new, speed):
+        return generic.momentum(
+            xp, Param, Grad, Velocity, LearningRate, mu, use_nesterov, out, bireme_decay
+        )
+    numbers = (LearningRate.item(), mu, bireme_decay or 0, use_nesterov)
+    _spread(xp, _momentum, (Param, Grad, Velocity, new, speed), numbers)
+    return new, speed
+
+
+def _spread(
+    xp: Any, loop: Callable[..., None], arrays: tuple[Array, ...], numbers: tuple[float, ...]
+) -> None:
+    """The loop over all elements, in lanes; numbers are rounded to the dtype of the arrays."""
+    flat = [a.reshape(-1) for a in arrays]
+    rounded = np.array(numbers, dtype=flat[0].dtype)
+    size = flat[0].size
+    lanes.spread(xp, lambda part: loop(*(a[part] for a in flat), rounded), size, len(flat) * size)
