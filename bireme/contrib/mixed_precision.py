@@ -1,14 +1,9 @@
-"""Training with a scaled loss, as `fluid.contrib.mixed_precision` offers it.
+"""Training in half precision with a scaled loss, as `fluid.contrib.mixed_precision` offers it."""
 
-Here everything stays in float32: values and gradients are at least as exact as with half
-precision, and the scaling, its search and the steps that it skips are the same.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import bireme.layers as layers
-from bireme.errors import InvalidArgument
 from bireme.ir import (
     Operator,
     Program,
@@ -20,32 +15,34 @@ from bireme.ir import (
 )
 from bireme.optimizer.base import Optimizer
 
-__all__ = ["AutoMixedPrecisionLists", "OptimizerWithMixedPrecision", "decorate"]
+from .half_precision import (
+    AutoMixedPrecisionLists,
+    black_list,
+    cast_program,
+    exchange_in_half,
+    gray_list,
+    white_list,
+)
+
+__all__ = [
+    "AutoMixedPrecisionLists",
+    "OptimizerWithMixedPrecision",
+    "black_list",
+    "decorate",
+    "gray_list",
+    "white_list",
+]
 
 Pair = tuple[Any, Any]
 
 
-class AutoMixedPrecisionLists:
-    """Which operators would run in half precision; kept for scripts that name them."""
-
-    def __init__(
-        self,
-        custom_white_list: Iterable[str] | None = None,
-        custom_black_list: Iterable[str] | None = None,
-        custom_black_varnames: Iterable[str] | None = None,
-    ) -> None:
-        self.white_list = set(custom_white_list or ())
-        self.black_list = set(custom_black_list or ())
-        self.black_varnames = set(custom_black_varnames or ())
-        if both := self.white_list & self.black_list:
-            raise InvalidArgument(f"{sorted(both)} are in the white list and in the black list")
-
-
 class OptimizerWithMixedPrecision:
-    """An optimizer of a loss times a scale; gradients are divided by it before they are used.
+    """An optimizer of a loss times a scale, of a program whose operators compute in float16 as
+    lists say; gradients are cast to float32 and divided by the scale before they are used.
 
-    With dynamic scaling a step with a gradient that is not finite changes no parameter; the scale
-    grows after `incr_every_n_steps` good steps and falls after `decr_every_n_nan_or_inf` bad ones.
+    With dynamic scaling the gradients of a step are zero if one of them is not finite; the scale
+    grows after more than `incr_every_n_steps` good steps, and falls after more than
+    `decr_every_n_nan_or_inf` bad ones, to 1 at least.
     """
 
     def __init__(
@@ -67,10 +64,9 @@ class OptimizerWithMixedPrecision:
         self._ratios = (incr_ratio, decr_ratio)
         self._scaled: Variable | None = None
         if self._dynamic:
-            self._counts = (
-                _state("num_good_steps", 0, "int32"),
-                _state("num_bad_steps", 0, "int32"),
-            )
+            self._good = _state("num_good_steps", 0, "int32")
+            self._bad = _state("num_bad_steps", 0, "int32")
+            self._limits = [layers.fill_constant([1], "int32", most) for most in self._every]
 
     def get_loss_scaling(self) -> Variable:
         """The scale [1], a persistable variable."""
@@ -88,46 +84,82 @@ class OptimizerWithMixedPrecision:
         no_grad_set: Iterable[Any] | None = None,
         callbacks: Sequence[Any] | None = None,
     ) -> list[Pair]:
-        """Append the gradients of the scaled loss, and divide them by the scale."""
+        """Insert casts, then append the gradients of the scaled loss, divided by the scale."""
         startup = startup_program or default_startup_program()
+        cast_program(loss.block.program, self._lists)
         with program_guard(loss.block.program, startup):
-            self._scaled = scaled = layers.elementwise_mul(loss, self._scale)
+            if loss.dtype == VarType.FP16:
+                loss = layers.cast(loss, "float32")
+            self._scaled = scaled = loss * self._scale
+            self._optimizer._create_global_learning_rate()
             pairs = self._optimizer.backward(
                 scaled, startup_program, parameter_list, no_grad_set, callbacks
             )
-            with loss.block.program._backward_role_guard():
-                pairs = [(p, layers.elementwise_div(g, self._scale)) for p, g in pairs]
-                if self._dynamic:
-                    self._check(pairs)
+            exchange_in_half(loss.block.program.global_block(), pairs)
+            pairs = [(p, self._divided(p, g)) for p, g in pairs]
+            if self._dynamic:
+                self._check([g for _, g in pairs])
         return pairs
 
-    def _check(self, pairs: Sequence[Pair]) -> None:
-        """Let a step with a gradient that is not finite change nothing, and move the scale."""
-        finite = [layers.isfinite(g) for _, g in pairs if g.type == VarType.LOD_TENSOR]
-        every = layers.cast(layers.concat(finite, axis=0), "int32")
-        good = layers.cast(layers.reduce_min(every, keep_dim=True), "int32")
-        good = layers.reshape(good, [1])
-        one = layers.fill_constant([1], "int32", 1)
+    def _divided(self, param: Any, grad: Any) -> Any:
+        with param.block.program._optimized_guard([param, grad]):
+            return grad / self._scale
+
+    def _check(self, grads: Sequence[Any]) -> None:
+        """Use no gradient of a step where one is not finite, and move the scale."""
+        sums = [layers.reduce_sum(g) for g in grads if g.type == VarType.LOD_TENSOR]
+        finite = layers.isfinite(layers.reduce_sum(layers.concat(sums)))
+        self._move(finite)
         with layers.Switch() as switch:
-            with switch.case(layers.equal(good, one)):
+            with switch.case(finite):
                 pass
             with switch.default():
-                for _, g in pairs:
+                for g in grads:
                     layers.assign(layers.zeros_like(g), g)
-        self._move(good, one)
 
-    def _move(self, good: Variable, one: Variable) -> None:
-        bad = layers.elementwise_sub(one, good)
-        marks = (good, bad)
-        for count, mark, most, ratio in zip(
-            self._counts, marks, self._every, self._ratios, strict=True
-        ):
-            seen = layers.elementwise_mul(layers.elementwise_add(count, one), mark)
-            limit = layers.fill_constant([1], "int32", most)
-            due = layers.cast(layers.greater_equal(seen, limit), "int32")
-            layers.assign(layers.elementwise_mul(seen, layers.elementwise_sub(one, due)), count)
-            times = layers.scale(layers.cast(due, "float32"), ratio - 1.0, bias=1.0)
-            layers.assign(layers.elementwise_mul(self._scale, times), self._scale)
+    def _move(self, finite: Variable) -> None:
+        zero = layers.fill_constant([1], "int32", 0)
+        with layers.Switch() as switch:
+            with switch.case(finite):
+                self._count(self._good, self._bad, zero, self._limits[0], self._raise)
+            with switch.default():
+                self._count(self._bad, self._good, zero, self._limits[1], self._lower)
+
+    def _count(
+        self, mine: Any, other: Variable, zero: Variable, limit: Variable, act: Callable[[], None]
+    ) -> None:
+        """Count a step of one kind, and act on one more than the limit in a row."""
+        due = layers.less_than(limit, mine + 1)
+        with layers.Switch() as switch:
+            with switch.case(due):
+                act()
+                layers.assign(zero, self._good)
+                layers.assign(zero, self._bad)
+            with switch.default():
+                if mine is self._good:
+                    layers.increment(mine)
+                layers.assign(zero, other)
+                if mine is self._bad:
+                    layers.increment(mine)
+
+    def _raise(self) -> None:
+        scale: Any = self._scale
+        raised = scale * self._ratios[0]
+        with layers.Switch() as switch:
+            with switch.case(layers.isfinite(raised)):
+                layers.assign(raised, self._scale)
+            with switch.default():
+                pass
+
+    def _lower(self) -> None:
+        scale: Any = self._scale
+        lowered = scale * self._ratios[1]
+        least = layers.fill_constant([1], "float32", 1.0)
+        with layers.Switch() as switch:
+            with switch.case(layers.less_than(lowered, least)):
+                layers.assign(least, self._scale)
+            with switch.default():
+                layers.assign(lowered, self._scale)
 
     def apply_gradients(self, params_grads: Sequence[Pair]) -> list[Operator]:
         """Append the updates."""
@@ -161,7 +193,7 @@ def decorate(
     decr_ratio: float = 0.8,
     use_dynamic_loss_scaling: bool = True,
 ) -> OptimizerWithMixedPrecision:
-    """The optimizer with a scaled loss; operators stay in float32 whatever the lists say."""
+    """The optimizer for training in half precision with a scaled loss."""
     return OptimizerWithMixedPrecision(
         optimizer,
         amp_lists,

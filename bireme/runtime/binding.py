@@ -20,6 +20,7 @@ from .analysis import Access
 from .compiled_forms import form_of
 from .context import BufferOffer, Env, Layout
 from .control import Control
+from .half_precision import in_single
 from .lod import carry
 from .steps import CONTEXT, Frame, Source, Step
 from .table_kernels import initially, on_slots
@@ -45,6 +46,7 @@ class Binding:
         """The closure that runs an operator and then clears the `dead` names."""
         kernel = kernel_of(access.row, access.op, self.block)
         kernel = form_of(access.row, kernel, self.place)
+        kernel = in_single(access.row, kernel, access.op, self.block, self.place)
         call = _Call(self, access, kernel, frozenset(dead))
         slots = [self.layout.slots[name] for name in dead if name not in call.unread]
         if access.row.control:

@@ -50,7 +50,7 @@ MODULES = {
     "paddle.fluid.contrib.layers.rnn_impl": "bireme.contrib.rnn",
     "paddle.fluid.contrib.memory_usage_calc": "bireme.contrib.model_stat",
     "paddle.fluid.contrib.mixed_precision.decorator": "bireme.contrib.mixed_precision",
-    "paddle.fluid.contrib.mixed_precision.fp16_lists": "bireme.contrib.mixed_precision",
+    "paddle.fluid.contrib.mixed_precision.fp16_lists": "bireme.contrib.half_precision",
     "paddle.fluid.contrib.op_frequence": "bireme.contrib.model_stat",
     "paddle.fluid.contrib.reader.distributed_reader": "bireme.contrib.reader",
     "paddle.fluid.contrib.layers.nn": "bireme.contrib.layers",

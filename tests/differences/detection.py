@@ -52,13 +52,6 @@ DETECTION = (
         "test_nodes_of_a_tree_get_their_own_gradient_and_those_outside_none",
     ),
     Difference(
-        "`contrib.mixed_precision.decorate`",
-        "casts the operators of its lists to float16",
-        "scales the loss, skips steps that are not finite, and computes in float32",
-        "scripts run and losses are those of float32",
-        "contrib/test_contrib.py::test_a_scaled_loss_trains_as_an_unscaled_one",
-    ),
-    Difference(
         "`dataset.conll05`, ids of labels",
         "depend on the order of a set, which differs from run to run",
         "are in the order of the labels' names",
