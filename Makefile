@@ -34,7 +34,7 @@ slow: $(STAMP)
 	$(VENV)/bin/pytest -m slow $(TEST_ARGS)
 
 kills: $(STAMP)
-	BIREME_KILLS=1 $(VENV)/bin/pytest tests/pserver/test_durability.py -m slow $(TEST_ARGS)
+	BIREME_KILLS=1 $(VENV)/bin/pytest tests/pserver/test_durability.py tests/trainer/test_rejoining.py -m slow $(TEST_ARGS)
 
 check: $(STAMP) types
 	$(VENV)/bin/ruff format --check .

@@ -19,6 +19,10 @@ class AllGather:
         """A trainer has come."""
         self._come[event.call.trainer] = (event, now)
 
+    def forget(self, trainer: int) -> None:
+        """What a trainer has brought counts no more."""
+        self._come.pop(trainer, None)
+
     def missing(self, expected: list[int]) -> list[int]:
         """Whom those wait for who have come."""
         return [t for t in expected if t not in self._come] if self._come else []

@@ -29,6 +29,7 @@ from .modes import mode_of
 from .push_names import PushNames
 from .rounds import Arrival, Pushed, Rounds, UpdatePolicy
 from .server_spec import Settings
+from .succession import Succession
 
 __all__ = ["Core"]
 
@@ -57,23 +58,12 @@ class Core:
         self._out: list[e.Instruction] = []
         self.metrics = Metrics(self._mode.rounds)
         self.leases = Leases()
-        self._successor = known is not None  # nobody has come back yet
-        self._ungreeted: set[tuple[int, int]] = set()  # known lives that have not come back
-        self._linger = 0.0  # seconds to stay for repeats, where all have finished before
+        self._succession = Succession(
+            settings.endpoint, self._trainers, self._policy, self._limits.farewell
+        )
         if known is not None:
-            self._resume(known)
-
-    def _resume(self, known: Known) -> None:
-        self._linger = self._limits.farewell
-        for trainer in known.trainers.values():
-            self._trainers.hello(trainer.number, trainer.incarnation, trainer.beats)
-            life = trainer.number, trainer.incarnation
-            self._calls.skip(life, trainer.next)
-            self._ungreeted.add(life)
-            if trainer.left:
-                self._trainers.leave(trainer.number)
-        self._policy.resume(known.version, known.trainers)
-        self._gathering.resume(known.gathered[0])
+            self._succession.resume(known, self._calls)
+            self._gathering.resume(known.gathered[0])
 
     # -- what others may look at -----------------------------------------------------------
     @property
@@ -124,32 +114,38 @@ class Core:
 
     # -- attendance ------------------------------------------------------------------------
     def _hello(self, event: e.Hello) -> None:
-        if self._successor and not self._comes_back(event):
+        if self._succession.begins_anew(event):
             self._ended = True
             self._out.append(e.StartOver())
             return
+        if self._succession.comes_early(event):
+            return
+        if (former := self._succession.replaced(event)) is not None:
+            self._take_over(former)
         refusal = self._trainers.hello(event.trainer, event.incarnation, event.beats)
-        if refusal is None and event.seen > self.version and self._linger:
-            endpoint = self._settings.endpoint
-            refusal = refusals.forgotten(endpoint, self.version, event.trainer, event.seen)
+        refusal = refusal or self._succession.forgotten(event)
         if refusal is None:
             life = event.trainer, event.incarnation
             self._calls.skip(life, event.first)
-            self._ungreeted.discard(life)
-        self._reply(
-            event.ticket, refusal or e.Welcome(self._settings.mode, self._settings.trainers)
-        )
+            self._succession.ungreeted.discard(life)
+        standing = self._succession.standing(event.trainer)
+        welcome = e.Welcome(self._settings.mode, self._settings.trainers, *standing)
+        self._reply(event.ticket, refusal or welcome)
 
-    def _comes_back(self, event: e.Hello) -> bool:
-        """Whether the trainer is the one of the record; another life of it begins the job anew."""
-        member = self._trainers.get(event.trainer)
-        self._successor = member is None
-        return member is None or member.life == event.incarnation
+    def _take_over(self, former: tuple[int, int]) -> None:
+        """A trainer was started again: what its former life has under way counts no more."""
+        for event in self._calls.unfinished:
+            if event.call[:2] == former:
+                self._discard(event)
+                self._answer(event.call, refusals.superseded(former[0]))
+        self._gathering.forget(former[0])
+        self.leases.left(former[0])
+        self._out += self._succession.inherit(former[0])
 
     def _heartbeat(self, event: e.Heartbeat) -> None:
-        refusal = self._trainers.sign(event.trainer, event.incarnation, event.step)
+        refusal = self._trainers.beat(event.trainer, event.incarnation, event.step)
         if refusal is None:
-            self._successor = False
+            self._succession.goes_on()
         self._reply(event.ticket, refusal or e.Accepted())
 
     def _complete(self, event: e.Complete) -> None:
@@ -157,7 +153,7 @@ class Core:
         if refusal is None:
             self._trainers.leave(event.trainer)
             self.leases.left(event.trainer)
-            self._out += [e.Discard(ticket) for ticket in self._policy.leave(event.trainer)]
+            self._out += [e.Discard(p.ticket) for p in self._policy.leave(event.trainer)]
         self._reply(event.ticket, refusal or e.Accepted())
 
     def _leased(self, event: e.Leased) -> None:
@@ -166,6 +162,9 @@ class Core:
     def _abort(self, event: e.Abort) -> None:
         me = f"server {self._settings.endpoint}"
         peer = me if event.trainer < 0 else f"trainer {event.trainer}"
+        if self._trainers.is_former(event.trainer, event.incarnation):
+            self._reply(event.ticket, refusals.superseded(event.trainer))
+            return
         self._reply(event.ticket, e.Accepted())
         if event.peer:  # it was told so itself: one failure has one name everywhere
             self._fail(refusals.reported(event, peer))
@@ -178,15 +177,19 @@ class Core:
 
     def _tick(self, event: e.Tick) -> None:
         self._trainers.tick(event.now)
-        lost = self._trainers.overdue()
         if self._failure is not None:
             return
+        for waiting in self._succession.waiting():
+            self._hello(waiting)
+        self._out += self._succession.departures()
+        lost = self._trainers.overdue()
         if lost is not None:
             self._fail(self._with_waiters(lost))
             return
         for call, since in self._calls.parked:
             if event.now - since > self._limits.patience:
-                self._answer(call, self._too_late())
+                missing = self._policy.missing()
+                self._answer(call, refusals.slow(missing, self.version + 1, self._limits.patience))
         absent = self._gathering.missing(self._trainers.expected())
         for late in self._gathering.late(event.now, self._limits.patience):
             self._discard(late)
@@ -197,15 +200,12 @@ class Core:
         where = f"; {refusals.trainers_named(waiting)} waited for it" if waiting else ""
         return replace(lost, text=f"{lost.text}{where} (server {self._settings.endpoint})")
 
-    def _too_late(self) -> e.Failure:
-        return refusals.slow(self._policy.missing(), self.version + 1, self._limits.patience)
-
     # -- counted calls ---------------------------------------------------------------------
     def _counted(self, event: Counted) -> None:
         """Admit a call in its turn; take its repeat for the same call."""
         call = event.call
         refusal = self._trainers.sign(call.trainer, call.incarnation, getattr(event, "step", None))
-        if refusal is None and call[:2] in self._ungreeted:
+        if refusal is None and call[:2] in self._succession.ungreeted:
             refusal = refusals.not_greeted(self._settings.endpoint, call.trainer)
         if refusal is None and (missing := self._calls.missing(call)):
             refusal = refusals.too_early(call, missing)
@@ -274,6 +274,8 @@ class Core:
                 event.call, refusals.takes_no_barrier(self._settings.endpoint, self._mode.name)
             )
             return
+        if self._succession.inherited:
+            self._out += self._succession.settle(event)
         self._policy.barrier(event.call)
         self._answer(event.call, e.Accepted())
 
@@ -331,7 +333,7 @@ class Core:
         self._leave_at = self._trainers.now + self._limits.farewell
         self._out.append(e.HangUp())
         reading = {call for call, _ in self._calls.parked}
-        for call in self._calls.unfinished:
+        for call in [event.call for event in self._calls.unfinished]:
             self._answer(call, failure)
             if call in reading:  # others may not have asked for an answer
                 self._trainers.tell(call.trainer)
@@ -351,7 +353,9 @@ class Core:
         if self._ended:
             return
         if self._failure is None:
-            self._ended = self._trainers.finished and self._trainers.waited >= self._linger
+            self._ended = (
+                self._trainers.finished and self._trainers.waited >= self._succession.linger
+            )
             self._out += [e.Finish()] if self._ended else []
             return
         everybody = all(self._is_lost(m.number) for m in self._trainers.uninformed)

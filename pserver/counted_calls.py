@@ -218,6 +218,6 @@ class CountedCalls:
         return self._progress.pop(call).tickets
 
     @property
-    def unfinished(self) -> list[e.Call]:
+    def unfinished(self) -> list[Counted]:
         """Calls without an answer."""
-        return list(self._progress)
+        return [progress.event for progress in self._progress.values()]

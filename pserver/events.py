@@ -32,6 +32,7 @@ __all__ = [
     "Pull",
     "Push",
     "Reply",
+    "Report",
     "Reset",
     "Save",
     "Send",
@@ -87,6 +88,7 @@ class Barrier:
     ticket: int
     call: Call
     step: int
+    inherits: bool = False  # a former life of the trainer has pushed
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,8 @@ class Work:
 class Welcome:
     mode: int
     trainers: int
+    passed: int = 0  # barriers of this trainer, in whatever life
+    pushed: int = 0  # pushes since, of a former life
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +336,13 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """A line for the server's log."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartOver:
     """The job has begun anew: forget the record, and serve it from the start."""
 
@@ -349,5 +360,5 @@ class Fail:
 
 
 Instruction: TypeAlias = (
-    Reply | Apply | Snapshot | Save | Discard | Finish | StartOver | HangUp | Fail
+    Reply | Apply | Snapshot | Save | Discard | Finish | Report | StartOver | HangUp | Fail
 )

@@ -6,16 +6,15 @@ its core has to remember besides is little: who takes part, and which calls have
 are a fold over the records. No files, no sockets.
 """
 
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
-import numpy as np
 
 from bireme.errors import FormatError
-from bireme.net.layouts import EMPTY, Value, describe, read_layout
+from bireme.net.layouts import Value
+from bireme.net.records import packed, unpacked
 
 from .events import Call
 
@@ -56,7 +55,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A trainer was welcomed."""
+    """A trainer was welcomed, or another life of it."""
 
     trainer: int
     incarnation: int
@@ -89,7 +88,6 @@ class Gathered(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 Record: TypeAlias = Begin | Joined | Left | Round | Gathered
 
-_SIZES = struct.Struct("<II")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
 
@@ -98,12 +96,7 @@ def written_record(
     record: Record, values: Mapping[str, Value] | None = None
 ) -> list[bytes | memoryview]:
     """A record and its payload as buffers, which are the arrays' own memory."""
-    header = _encode(record)
-    if not values:
-        return [_SIZES.pack(len(header), 0), header]
-    layout, arrays = describe(values)
-    sizes = _SIZES.pack(len(header), len(layout.encoded))
-    return [sizes, header, layout.encoded, *layout.sections(arrays)]
+    return packed(_encode(record), values)
 
 
 def read_record(data: bytes) -> tuple[Record, dict[str, Value]]:
@@ -112,19 +105,11 @@ def read_record(data: bytes) -> tuple[Record, dict[str, Value]]:
     Raises:
         FormatError: another version of bireme wrote it.
     """
-    length, described = _SIZES.unpack_from(data)
-    middle = _SIZES.size + length
-    at = middle + described
+    header, values = unpacked(data)
     try:
-        record = _decode(data[_SIZES.size : middle])
+        return _decode(header), values
     except msgspec.MsgspecError as error:
         raise FormatError(f"unknown record in a write-ahead log: {error}") from None
-    layout = read_layout(data[middle:at]) if described else EMPTY
-    memory = np.empty(layout.aligned_size, np.uint8)
-    for run in layout.runs:
-        memory[run.begin : run.begin + run.size] = np.frombuffer(data, np.uint8, run.size, at)
-        at += run.size
-    return record, layout.views(memory)
 
 
 @dataclass(slots=True)
@@ -145,8 +130,10 @@ class Known:
         """Take in the next record."""
         match record:
             case Joined():
-                found = KnownTrainer(record.trainer, record.incarnation, record.beats)
-                self.trainers.setdefault(record.trainer, found)
+                known = self.trainers.get(record.trainer)
+                if known is None or known.incarnation != record.incarnation:
+                    found = KnownTrainer(record.trainer, record.incarnation, record.beats)
+                    self.trainers[record.trainer] = found
             case Left():
                 self.trainers[record.trainer].left = True
             case Round():
@@ -159,5 +146,6 @@ class Known:
                 self.lives = record.lives
 
     def _passed(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        for trainer, _, sequence in calls:
-            self.trainers[trainer].next = sequence + 1
+        for trainer, incarnation, sequence in calls:
+            if self.trainers[trainer].incarnation == incarnation:  # not a former life's
+                self.trainers[trainer].next = sequence + 1

@@ -24,6 +24,7 @@ class Limits:
     patience: float = 170.0
     farewell: float = 2.0  # how long a failed server stays to tell the others
     grace: float = 0.5  # from the end of a trainer's connections to its next sign of life
+    rejoin: float = 0.0  # instead, where a trainer that was killed may be started again alone
     early: int = MAX_EARLY  # not seconds: calls of one trainer that may wait for an earlier one
 
 
@@ -35,6 +36,7 @@ class Trainers(Membership[Failure]):
         self._limits = limits
         # Trainers without a connection, and for how long; without a process: infinity.
         self._resets: dict[int, float] = {}
+        self._reported: set[int] = set()  # those of them of whom somebody was told
 
     def hello(self, trainer: int, incarnation: int, beats: bool) -> Failure | None:
         """Take in a newcomer; a refusal if there is no place for it."""
@@ -57,7 +59,8 @@ class Trainers(Membership[Failure]):
         """
         member = self.get(trainer)
         if member is not None and member.life == incarnation:
-            self._resets[trainer] = math.inf if ended else self._resets.get(trainer, 0.0)
+            never = ended and not self._limits.rejoin
+            self._resets[trainer] = math.inf if never else self._resets.get(trainer, 0.0)
 
     def sign(self, trainer: int, incarnation: int, step: int | None = None) -> Failure | None:
         """Note a sign of life; a refusal if it comes from a stranger."""
@@ -66,6 +69,57 @@ class Trainers(Membership[Failure]):
         self._resets.pop(trainer, None)
         return None
 
+    def beat(self, trainer: int, incarnation: int, step: int) -> Failure | None:
+        """Note a heartbeat. Where a successor may come, one shortly after the end of the
+        connections proves nothing: it was under way.
+        """
+        since = self._resets.get(trainer, self._limits.grace)
+        refusal = self.sign(trainer, incarnation, step)
+        if refusal is None and since < self._limits.grace and self._limits.rejoin:
+            self._resets[trainer] = since
+        return refusal
+
+    # -- another life of a trainer ---------------------------------------------------------
+    @property
+    def silence(self) -> float:
+        """Seconds after which a trainer that beats counts as lost."""
+        return self._limits.silence
+
+    def is_former(self, trainer: int, incarnation: int) -> bool:
+        """Whether this is not the life of the trainer that takes part."""
+        member = self.get(trainer)
+        return member is not None and member.life != incarnation
+
+    def follows(self, trainer: int, incarnation: int) -> bool:
+        """Whether this is another life of a trainer, and may take its place."""
+        takes_part = trainer in self.expected() and self._limits.rejoin > 0
+        return takes_part and self.is_former(trainer, incarnation)
+
+    def is_away(self, trainer: int) -> bool:
+        """Whether a trainer has no connection, or is silent."""
+        member = self.get(trainer)
+        silent = member is not None and self.now - member.heard > member.silence
+        return silent or trainer in self._resets
+
+    def succeed(self, trainer: int, incarnation: int) -> int:
+        """Another life takes the place of a trainer; the former life."""
+        member = self.get(trainer)
+        assert member is not None
+        former, member.life, member.heard = member.life, incarnation, self.now
+        self._resets.pop(trainer, None)
+        assert isinstance(former, int)
+        return former
+
+    def newly_away(self) -> list[tuple[int, int, float]]:
+        """Trainers that have gone, each once, where their successors are waited for: number, step
+        and seconds to wait.
+        """
+        limits, time = self._limits, self._limits.silence / 3
+        away = {n for n, since in self._resets.items() if since >= time and limits.rejoin}
+        new, self._reported = away - self._reported, away
+        return [(m.number, m.step, limits.rejoin) for m in self.active if m.number in new]
+
+    # -- time ------------------------------------------------------------------------------
     def tick(self, now: float) -> None:
         """Let time go on. A late tick counts for half of the grace at most: what has arrived in
         the meantime is heard first.
@@ -73,12 +127,15 @@ class Trainers(Membership[Failure]):
         gap = min(now - self.now, self._limits.grace / 2)
         self._resets = {trainer: since + gap for trainer, since in self._resets.items()}
         super().tick(now)
+        for trainer in self._resets if self._limits.rejoin else ():
+            self.hear(trainer)  # its silence has a known cause
 
     def overdue(self) -> Failure | None:
         """A failure if somebody has been missing for too long."""
+        limits = self._limits
         for member in self.active:
-            if (since := self._resets.get(member.number, 0.0)) >= self._limits.grace:
-                return refusals.cut_off(member.number, since, member.step)
+            if (since := self._resets.get(member.number, 0.0)) >= (limits.rejoin or limits.grace):
+                return refusals.cut_off(member.number, since, member.step, bool(limits.rejoin))
         if found := self.silent():
             member, since = found
             return refusals.silent(member.number, since, member.step)

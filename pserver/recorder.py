@@ -23,7 +23,7 @@ import numpy as np
 from bireme.arrays.random import process_seed
 from bireme.io.disk import Disk
 from bireme.io.parts import Piece, write_part
-from bireme.io.write_ahead_log import LogWriter
+from bireme.io.write_ahead_log import FOLDER, LogWriter
 from bireme.monitoring.counters import Histogram, tally
 from bireme.net.layouts import Value
 
@@ -31,9 +31,9 @@ from .events import Apply, Call
 from .job_record import Begin, Gathered, Joined, Known, Left, Record, Round, written_record
 from .round_payloads import RoundPayloads
 
-__all__ = ["FOLDER", "START", "Recorder"]
+__all__ = ["START", "Recorder"]
 
-FOLDER, START = "write-ahead", "start"
+START = "start"
 SMALLEST = 64 << 20  # bytes of a log that is never too large
 RATIO = 8  # a log is too large if it is so many times larger than the variables
 

@@ -16,7 +16,7 @@ from bireme.arrays.random import adopt_seed
 from bireme.errors import ConfigError, FormatError
 from bireme.io.disk import Disk
 from bireme.io.parts import DATA
-from bireme.io.write_ahead_log import read_log
+from bireme.io.write_ahead_log import FOLDER, read_log
 from bireme.ir import Program
 from bireme.net.layouts import Value
 from bireme.paths import is_url
@@ -24,7 +24,7 @@ from bireme.paths import is_url
 from .events import Apply, Shared
 from .job_record import Begin, Known, Record, Round, read_record
 from .modes import mode_of
-from .recorder import FOLDER, START, Recorder
+from .recorder import START, Recorder
 from .round_payloads import RoundPayloads
 from .server_spec import Settings
 from .updates import Updates

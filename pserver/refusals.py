@@ -11,10 +11,12 @@ __all__ = [
     "absent",
     "anothers",
     "broken",
+    "came_back",
     "cut_off",
     "finished",
     "forgotten",
     "gave_up",
+    "gone",
     "needs_barrier",
     "not_greeted",
     "not_owned",
@@ -23,6 +25,7 @@ __all__ = [
     "silent",
     "slow",
     "stranger",
+    "superseded",
     "taken",
     "takes_no_barrier",
     "too_early",
@@ -101,15 +104,36 @@ def silent(trainer: int, since: float, step: int) -> Failure:
     )
 
 
-def cut_off(trainer: int, since: float, step: int) -> Failure:
+def cut_off(trainer: int, since: float, step: int, may_return: bool = False) -> Failure:
     place = f"at step {step}" if step >= 0 else "before its first step"
     what = f"its connection ended {since:.1f} s ago" if since < inf else "its process has ended"
+    alone = ", and it was not started again" if may_return else ""
+    time = "; the time is FLAGS_rejoin_seconds" if may_return else ""
     return Failure(
         "PeerLost",
-        f"trainer {trainer} is lost: {what}, {place}",
+        f"trainer {trainer} is lost: {what}, {place}{alone}",
         peer=f"trainer {trainer}",
         step=step,
-        hint="see that trainer's log: its process has ended, or was killed",
+        hint=f"see that trainer's log: its process has ended, or was killed{time}",
+    )
+
+
+def gone(endpoint: str, trainer: int, step: int, seconds: float) -> str:
+    return (
+        f"server {endpoint}: trainer {trainer} has gone at step {step}; it may be started again "
+        f"within {seconds:.0f} s"
+    )
+
+
+def came_back(endpoint: str, trainer: int, passed: int) -> str:
+    return f"server {endpoint}: trainer {trainer} was started again; it has passed {passed} rounds"
+
+
+def superseded(trainer: int) -> Failure:
+    return Failure(
+        "ProtocolError",
+        f"trainer {trainer} was started again, and this process is its former life",
+        hint="its connection was lost for so long that it was taken for dead",
     )
 
 

@@ -53,4 +53,5 @@ def counted(
             return e.Checkpoint(ticket, call, said.step, fault)
         case m.Pull():
             return e.Pull(ticket, call, said.names, said.gated, size)
-    return e.Barrier(ticket, call, said.step)
+    assert isinstance(said, m.Barrier)
+    return e.Barrier(ticket, call, said.step, said.inherits)

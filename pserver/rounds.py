@@ -37,6 +37,9 @@ class UpdatePolicy(Protocol):
     def barrier(self, call: Call) -> None:
         """The trainer's round is complete."""
 
+    def passed(self, trainer: int) -> int:
+        """How many barriers the trainer has passed."""
+
     def half_pushed(self, trainer: int) -> bool:
         """Whether the trainer has pushed without a barrier behind it."""
 
@@ -46,8 +49,8 @@ class UpdatePolicy(Protocol):
     def missing(self) -> list[int]:
         """Whom the open round waits for."""
 
-    def leave(self, trainer: int) -> list[int]:
-        """Forget what the trainer has not completed; the payloads that nobody needs."""
+    def leave(self, trainer: int) -> list[Pushed]:
+        """Forget what the trainer has not completed."""
 
     def due(self) -> Apply | None:
         """The next update that may run, once."""
@@ -81,19 +84,22 @@ class Rounds:
     def barrier(self, call: Call) -> None:
         trainer = call.trainer
         self._closed.setdefault(trainer, deque()).append((self._open.pop(trainer, []), call))
-        self._barriers[trainer] = self._barriers.get(trainer, 0) + 1
+        self._barriers[trainer] = self.passed(trainer) + 1
+
+    def passed(self, trainer: int) -> int:
+        return self._barriers.get(trainer, 0)
 
     def half_pushed(self, trainer: int) -> bool:
         return trainer in self._open
 
     def waits(self, trainer: int) -> bool:
-        return self._barriers.get(trainer, 0) > self.version
+        return self.passed(trainer) > self.version
 
     def missing(self) -> list[int]:
         return [t for t in self._expected() if not self._closed.get(t)]
 
-    def leave(self, trainer: int) -> list[int]:
-        return [pushed.ticket for pushed in self._open.pop(trainer, [])]
+    def leave(self, trainer: int) -> list[Pushed]:
+        return self._open.pop(trainer, [])
 
     def due(self) -> Apply | None:
         if self._running or self.missing() or not any(self._closed.values()):
@@ -167,6 +173,9 @@ class Arrival:
     def barrier(self, call: Call) -> None:
         raise AssertionError("the core refuses barriers outside sync")
 
+    def passed(self, trainer: int) -> int:
+        return 0
+
     def half_pushed(self, trainer: int) -> bool:
         return False
 
@@ -176,7 +185,7 @@ class Arrival:
     def missing(self) -> list[int]:
         return []
 
-    def leave(self, trainer: int) -> list[int]:
+    def leave(self, trainer: int) -> list[Pushed]:
         return []
 
     def due(self) -> Apply | None:

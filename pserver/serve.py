@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Self
 
 from bireme import flags
@@ -95,6 +96,8 @@ def host(settings: Settings, updates: Updates, times: Limits, known: Known | Non
     """
     keep_memory()
     signals: list[int] = []
+    if updates.recorder is not None:
+        times = replace(times, rejoin=float(flags.get("rejoin_seconds")))
     core = Core(settings, times, known)
     server = Server(core, updates, tick=min(0.25, times.silence / 20))
     view = MetricsView(

@@ -8,6 +8,7 @@ that waits is a future in a dictionary and holds nothing else.
 
 import asyncio
 import itertools
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -125,6 +126,8 @@ class Server:
             key=self._connections.key_for((said.trainer, said.incarnation)),
             earlier=self._earlier,
             durable=self._recorder is not None,
+            passed=answer.passed,
+            pushed=answer.pushed,
         )
         return encode(welcome)
 
@@ -251,11 +254,11 @@ class Server:
                     self._saver.discard(instruction.ticket)
                 case e.HangUp():
                     asyncio.get_running_loop().call_soon(self._connections.hang_up)
-                case e.Finish() | e.StartOver():
+                case e.Report():
+                    print(instruction.text, file=sys.stderr, flush=True)
+                case e.Finish() | e.StartOver() | e.Fail():
                     self.starts_over = isinstance(instruction, e.StartOver)
-                    self._leave(None)
-                case e.Fail():
-                    self._leave(instruction.failure)
+                    self._leave(instruction.failure if isinstance(instruction, e.Fail) else None)
 
     def _apply(self, update: e.Apply) -> None:
         slots = self._replies.outdated(update.blocks)

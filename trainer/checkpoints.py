@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme import flags
-from bireme.errors import ConfigError, FormatError
+from bireme.errors import ConfigError, FormatError, UnsupportedError
 from bireme.io.checkpoint import folder_of, newest_step, prune
 from bireme.io.disk import Disk
 from bireme.io.parts import Piece, write_part
@@ -26,13 +26,15 @@ from bireme.reader.positions import positions
 from . import instructions as i
 from .server_pool import ServerPool
 
-__all__ = ["Saver", "ends_step"]
+__all__ = ["Saver", "ends_step", "save"]
 
 
 class Saver:
-    """One trainer's steps, and what is due after each."""
+    """One trainer's steps, and what is due after each; `steps` are over already, by default those
+    of the newest checkpoint.
+    """
 
-    def __init__(self, trainer: int) -> None:
+    def __init__(self, trainer: int, steps: int | None = None) -> None:
         self._trainer = trainer
         self._root = path_of(flags.get("checkpoint_dir")).absolute()
         self._every = flags.get("checkpoint_every_steps")
@@ -41,14 +43,15 @@ class Saver:
                 "FLAGS_checkpoint_every_steps needs FLAGS_checkpoint_dir",
                 hint="set FLAGS_checkpoint_dir to a directory that all processes see",
             )
-        self._steps = newest_step(self._root) if flags.get("checkpoint_dir") else 0
+        found = newest_step(self._root) if steps is None and flags.get("checkpoint_dir") else 0
+        self.steps = found if steps is None else steps
 
     def after_step(self, pool: ServerPool, env: Any, program: Program) -> None:
         """A step has ended; save if it is time. What `env` holds is newer than its scope, to which
         a run brings its results when all of it is over.
         """
-        self._steps += 1
-        if self._every > 0 and self._steps % self._every == 0:
+        self.steps += 1
+        if self._every > 0 and self.steps % self._every == 0:
             self.now(pool, env, program, self._root, everybody=True)
             if self._trainer == 0:
                 self._prune()
@@ -69,7 +72,7 @@ class Saver:
             UnsupportedError: a server is Fluid's.
             PeerError: a server is lost.
         """
-        step, disk, began = self._steps, Disk(), time.perf_counter()
+        step, disk, began = self.steps, Disk(), time.perf_counter()
         folder = folder_of(path_of(root).absolute(), step, pool.run)
         try:
             disk.make(folder)
@@ -78,7 +81,7 @@ class Saver:
             return
         parts = (*(f"server-{i}" for i in range(len(pool))), "trainer-0")
         if self._trainer == 0:
-            pool.save(str(folder), step, parts, everybody)
+            save(pool, str(folder), step, parts, everybody)
         head = {"step": step, "parts": parts, "readers": positions()}
         try:
             mine = _own(program, env.get)
@@ -89,7 +92,7 @@ class Saver:
         tally.saved(size, time.perf_counter() - began, time.time())
 
     def _complain(self, error: Exception) -> None:
-        text = tally.not_saved(f"the checkpoint of step {self._steps}", error)
+        text = tally.not_saved(f"the checkpoint of step {self.steps}", error)
         print(f"trainer {self._trainer}: {text}", file=sys.stderr, flush=True)
 
     def _prune(self) -> None:
@@ -99,6 +102,27 @@ class Saver:
             text = f"old checkpoints were not removed: {type(error).__name__}: {error}"
             tally.note(text)
             print(text, file=sys.stderr, flush=True)
+
+
+def save(
+    pool: ServerPool, folder: str, step: int, parts: tuple[str, ...], everybody: bool = False
+) -> None:
+    """Have every server save its part of a checkpoint as it is now. `everybody`: in sync, all
+    trainers write parts, too.
+
+    Raises:
+        UnsupportedError: a server is Fluid's.
+    """
+    servers = pool.native
+    if len(servers) < len(pool):
+        raise UnsupportedError(
+            "checkpoints of a job with Fluid's servers",
+            hint="use fluid.io.save_persistables, or start the servers with bireme",
+        )
+    for server in servers:
+        server.step = step
+        server.save(folder, parts, everybody)
+    pool.results(servers)
 
 
 def _own(program: Program, held: Callable[[str], Any]) -> list[Piece]:

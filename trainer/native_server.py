@@ -51,6 +51,10 @@ class NativeServer:
         """Greet the server; see `greet` for what it raises."""
         self.endpoint = endpoint
         self._session = greet(endpoint, job)
+        self.welcomed = self._session.welcomed  # the first time
+        self.passed = self.welcomed.passed  # barriers of this trainer, in whatever life
+        self.pushed = 0  # pushes since
+        self.relies = False  # whether the open round is that of a former life, which cannot repeat
         self.step = 0
         self._job = job
         self._times = job.times
@@ -112,6 +116,7 @@ class NativeServer:
         whoever computes in place looks first whether anybody holds the array.
         """
         self._unsettled = True
+        self.pushed += 1
         layout, arrays = describe(values)
         tally.sent += layout.size
         push = m.Push(**self._number())
@@ -133,10 +138,11 @@ class NativeServer:
         """Whether a barrier belongs here."""
         return self.mode == DistributedMode.SYNC
 
-    def barrier(self) -> None:
-        """Close the round of this trainer."""
+    def barrier(self, inherits: bool = False) -> None:
+        """Close the round of this trainer; `inherits`: with the pushes of its former life."""
         self._unsettled = True
-        self._write(m.Barrier(**self._number()))
+        self.passed, self.pushed = self.passed + 1, 0
+        self._write(m.Barrier(**self._number(), inherits=inherits))
 
     def pull(self, names: tuple[str, ...], gated: bool = True, lent: Container[str] = ()) -> None:
         """Ask for variables; `result` brings them. Those that are `lent` need not be copied: they
@@ -226,6 +232,7 @@ class NativeServer:
             self._seen = max(self._seen, received.message.version)
         tally.received += received.size
         arena = self._session.arena
+        self.relies = self.relies and not self._settles
         if self._settles and arena is not None:
             arena.clear()
         lent = self._lent
@@ -273,7 +280,8 @@ class NativeServer:
         tally.retries += 1
         first = self._sequence - len(self._frames) + 1
         known = self._session
-        self._session = greet_again(self.endpoint, self._job, known, first, self._seen)
+        given = self.endpoint, self._job, known, first, self._seen, self.relies
+        self._session = greet_again(*given)
         self._exchange = self._session.carrier.exchange(self._times.deadline)
         for parts in self._frames:
             self._exchange.write(parts)

@@ -18,6 +18,7 @@ from . import instructions as i
 from .checkpoints import ends_step
 from .lookup import look_up, merged, part_of
 from .registry import trainers
+from .rejoining import changing
 from .single_operators import BINDERS, Step, locked
 from .strategies import Pushed, Strategy
 from .trainer import Trainer
@@ -139,9 +140,10 @@ def _chooser(block: Block) -> Callable[[Trainer], Strategy]:
 
 
 def _barrier(barrier: i.Barrier, block: Block) -> Step:
-    choose = _chooser(block)
+    choose, own = _chooser(block), changing(block.program)
 
     def close_round(trainer: Trainer, env: Any) -> None:
+        trainer.rejoining.before_barriers(trainer.servers, env, own)
         if barrier.strict:
             trainer.servers.barrier(barrier.endpoints, True)
         else:

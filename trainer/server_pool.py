@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from bireme import flags
 from bireme.arrays.namespaces import Array
-from bireme.errors import ConfigError, DeadlineExceeded, ProtocolError, UnsupportedError
+from bireme.errors import ConfigError, DeadlineExceeded, ProtocolError
 from bireme.job_token import job_token
 from bireme.monitoring.counters import tally
 from bireme.monitoring.step_clock import RECEIVE, WAIT, step_clock
@@ -32,10 +32,17 @@ Server: TypeAlias = NativeServer | FluidServer
 class ServerPool:
     """Servers by endpoint, greeted when first named. One thread uses it at a time."""
 
-    def __init__(self, dial: Dial, job: JobState, met: Callable[[NativeServer], None]) -> None:
+    def __init__(
+        self,
+        dial: Dial,
+        job: JobState,
+        met: Callable[[NativeServer], None],
+        greeted: Callable[["ServerPool"], None] = lambda pool: None,
+    ) -> None:
         self.job = job
         self._dial = dial
         self._met = met  # called with every server that has welcomed this trainer
+        self._greeted = greeted  # and then with all, before anything else is said
         self._servers: dict[str, Server] = {}
         self._buffers = GradientBuffers()
         self._readers = ThreadPoolExecutor(64, "exchange")
@@ -90,7 +97,7 @@ class ServerPool:
         for server in servers:
             server.pull(wanted.get(server.endpoint.endpoint, ()), lent=lent)
         began = time.perf_counter()
-        found = self._results(servers, WAIT)
+        found = self.results(servers, WAIT)
         tally.waits.observe(time.perf_counter() - began)
         self.job.step += pushed
         return found
@@ -100,61 +107,27 @@ class ServerPool:
         servers = self._at(wanted)
         for server in servers:
             server.pull(wanted[server.endpoint.endpoint], gated=False)
-        return self._results(servers)
+        return self.results(servers)
 
     def look_up(self, wanted: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
         """Rows of tables, one round trip to each server."""
         servers = self._at(wanted)
         for server in servers:
             server.look_up(wanted[server.endpoint.endpoint])
-        return self._results(servers)
+        return self.results(servers)
 
-    def share(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Arrays that every trainer brings, stacked in the order of trainers; waits for all.
-
-        Raises:
-            ConfigError: this trainer knows no server yet.
-            UnsupportedError: the server is Fluid's.
-        """
-        if not self._servers:
-            raise ConfigError(
-                "nothing can be shared before a server is known", hint="run the startup program"
-            )
-        meeting = min(self._servers)
-        (server,) = self._at([meeting])
-        if not isinstance(server, NativeServer):
-            raise UnsupportedError(
-                f"{server.name} is Fluid's, which brings trainers nothing from each other",
-                hint="start the servers with bireme",
-            )
-        server.share(values)
-        return self._results([server])[meeting]
+    @property
+    def native(self) -> list[NativeServer]:
+        """The servers that are bireme's."""
+        return [server for server in self if isinstance(server, NativeServer)]
 
     @property
     def run(self) -> int:
         """What tells this job from others that save to the same place."""
-        return max((s.run for s in self if isinstance(s, NativeServer)), default=0)
-
-    def save(self, folder: str, step: int, parts: tuple[str, ...], everybody: bool = False) -> None:
-        """Have every server save its part of a checkpoint as it is now. `everybody`: in sync, all
-        trainers write parts, too.
-
-        Raises:
-            UnsupportedError: a server is Fluid's.
-        """
-        servers = [server for server in self if isinstance(server, NativeServer)]
-        if len(servers) < len(self._servers):
-            raise UnsupportedError(
-                "checkpoints of a job with Fluid's servers",
-                hint="use fluid.io.save_persistables, or start the servers with bireme",
-            )
-        for server in servers:
-            server.step = step
-            server.save(folder, parts, everybody)
-        self._results(servers)
+        return max((server.run for server in self.native), default=0)
 
     # -- answers ---------------------------------------------------------------------------
-    def _results(
+    def results(
         self, servers: Iterable[Server], idle: int = RECEIVE
     ) -> dict[str, dict[str, Value]]:
         """Read every server's answer as it comes; the first refusal wakes the others. Until an
@@ -204,13 +177,15 @@ class ServerPool:
 
     def _at(self, endpoints: Iterable[str]) -> list[Server]:
         self.job.check()
-        found = []
-        for endpoint in endpoints:
-            if endpoint not in self._servers:
-                self._servers[endpoint] = self.job.guard(lambda at=endpoint: self._meet(at))  # type: ignore[misc]
-            server = self._servers[endpoint]
+        endpoints = list(endpoints)
+        new = [endpoint for endpoint in endpoints if endpoint not in self._servers]
+        for endpoint in new:
+            self._servers[endpoint] = self.job.guard(lambda at=endpoint: self._meet(at))  # type: ignore[misc]
+        if new:
+            self.job.guard(lambda: self._greeted(self))
+        found = [self._servers[endpoint] for endpoint in endpoints]
+        for server in found:
             server.step = self.job.step
-            found.append(server)
         return found
 
     def _meet(self, endpoint: str) -> Server:

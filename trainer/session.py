@@ -31,6 +31,7 @@ class Session:
     life: int  # the server's incarnation
     first_life: int  # the one that began this server's work
     durable: bool  # whether a later life will continue it
+    welcomed: m.Welcome
     carrier: Carrier
     arena: Arena | None
 
@@ -65,10 +66,16 @@ def greet(endpoint: Endpoint, job: JobState) -> Session:
 
 
 def greet_again(
-    endpoint: Endpoint, job: JobState, known: Session, first: int = 1, seen: int = 0
+    endpoint: Endpoint,
+    job: JobState,
+    known: Session,
+    first: int = 1,
+    seen: int = 0,
+    relies: bool = False,
 ) -> Session:
     """Greet a server after a lost connection. The next call will be `first`, the last version of
-    the server's values that has come is `seen`.
+    the server's values that has come is `seen`. `relies`: on what a former life of this trainer
+    has pushed, which nobody can repeat.
 
     Raises:
         Unreachable: it does not answer now.
@@ -88,6 +95,15 @@ def greet_again(
             step=job.step,
             hint="restart the whole job, from a checkpoint if there is one; with "
             "FLAGS_durability=step a server that is killed loses nothing",
+        )
+    if found.life != known.life and relies:
+        name = f"server {endpoint.endpoint}"
+        raise PeerLost(
+            f"{name} was killed in the same step as trainer {job.trainer}, whose gradients are "
+            "lost with it",
+            peer=name,
+            step=job.step,
+            hint="restart the whole job: it resumes from its newest checkpoint",
         )
     return found
 
@@ -118,6 +134,7 @@ def _greeted(
         life=welcome.incarnation,
         first_life=(*welcome.earlier, welcome.incarnation)[0],
         durable=welcome.durable,
+        welcomed=welcome,
         carrier=carrier,
         arena=arena if welcome.shared else None,
     )

@@ -17,6 +17,7 @@ from bireme.runtime.scope import Scope
 from .checkpoints import Saver
 from .job_state import JobState
 from .native_server import NativeServer
+from .rejoining import Rejoining
 from .server_pool import Server, ServerPool
 from .session import PAUSE
 from .strategies import Immediate, Strategy
@@ -40,7 +41,8 @@ class Trainer:
         self.number = number
         incarnation = time.time_ns() ^ (os.getpid() << 40) & ((1 << 62) - 1)
         self.job = JobState(number, incarnation, times, self._failed)
-        self.servers = ServerPool(dial, self.job, self._met)
+        self.rejoining = Rejoining(number, lambda: self.saver.steps)
+        self.servers = ServerPool(dial, self.job, self._met, self.rejoining.met)
         self.immediate = Immediate()
         self.strategy: Strategy = self.immediate  # another while a communicator runs
         self._saver: Saver | None = None
@@ -72,7 +74,7 @@ class Trainer:
     def saver(self) -> Saver:
         """What saves this trainer's part of checkpoints."""
         if self._saver is None:
-            self._saver = Saver(self.number)
+            self._saver = Saver(self.number, self.rejoining.step)
         return self._saver
 
     @property
@@ -153,6 +155,7 @@ class Trainer:
             self.silence()
             done = m.Complete(trainer=job.trainer, incarnation=job.incarnation)
             self._tell_all(done, patience=job.times.silence)
+            self.rejoining.close()
         self._finish_telling()
         self.silence()
         self.servers.close()

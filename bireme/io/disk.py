@@ -9,7 +9,7 @@ from typing import BinaryIO
 from bireme.arrays.namespaces import Array
 from bireme.paths import is_local, remove_tree, rename, reported
 
-__all__ = ["Disk"]
+__all__ = ["Disk", "UnsyncedDisk"]
 
 _AT_ONCE = 64  # buffers handed to one system call
 
@@ -28,7 +28,7 @@ class Disk:
                 file.write(piece)
             if is_local(path):
                 file.flush()
-                os.fsync(file.fileno())
+                self._sync(file.fileno())
 
     def open_end(self, path: Path) -> BinaryIO:
         """A file to append to."""
@@ -56,12 +56,22 @@ class Disk:
             return
         number = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(number)
+            self._sync(number)
         finally:
             os.close(number)
+
+    def _sync(self, number: int) -> None:
+        os.fsync(number)
 
     def unlink(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
     def remove(self, folder: Path) -> None:
         remove_tree(folder)
+
+
+class UnsyncedDisk(Disk):
+    """Changes survive this process, and not a crash of its host."""
+
+    def _sync(self, number: int) -> None:
+        pass

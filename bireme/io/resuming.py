@@ -22,6 +22,7 @@ from .checkpoint import Checkpoint, folder_of, newest_checkpoint, prune
 from .disk import Disk
 from .manifest import LAST_STEP
 from .parts import Piece, write_part
+from .predecessor import Predecessor, predecessors
 from .remote import is_remote, of_servers
 from .variables import is_persistable, plain
 
@@ -101,7 +102,8 @@ def load_checkpoint(
     scope: Scope | None = None,
     trainer: int | None = None,
 ) -> int | None:
-    """Load the latest complete checkpoint; returns its step, or None if there is none.
+    """Load the latest complete checkpoint; returns its step, or None if there is none. A trainer
+    that was killed and started again alone goes on where it was instead (FLAGS_durability=step).
 
     The program's own variables are loaded, whichever kind of job saved them, and each of `readers`
     continues where the reader at the same position was. In a job with servers, which load their own
@@ -114,25 +116,31 @@ def load_checkpoint(
         InvalidArgument: a table has not begun: the startup program has not run in this scope.
     """
     found = newest_checkpoint(dirname)
-    if found is None:
+    left = predecessors.get(trainer) if trainer is not None else None
+    newest = left or found
+    if newest is None:
         return None
     program, scope = plain(main_program), scope or global_scope()
-    served, known = of_servers(program), set(found.names)
+    served = of_servers(program)
     part = LOCAL if trainer is None else f"trainer-{trainer}"
     changes: list[Change] = []
     for var in {v.name: v for v in program.list_vars() if is_persistable(v)}.values():
         if var.name in served or is_remote(_held(scope, var.name)):
             continue
-        if var.name in known:
-            changes.append(_restored(found, var, scope, part))
-        elif trainer is None:
+        source = next((each for each in (left, found) if each and var.name in each.names), None)
+        if source is not None:
+            changes.append(_restored(source, var, scope, part))
+        elif trainer is None and found is not None:
             found.read(var.name)  # reports that it is missing
-    _put_readers(found, part, readers)
+    _put_readers(newest, part, readers)
     for change in changes:
         change()
-    return found.step
+    if left is not None:
+        program._runs_before, left.resumed = left.runs, True
+    return newest.step
 
 
+Source = Checkpoint | Predecessor
 Change = Callable[[], None]  # sets one variable; everything that can fail was done before
 
 
@@ -141,7 +149,7 @@ def _held(scope: Scope, name: str) -> Any:
     return None if cell is None else cell.value
 
 
-def _put_readers(found: Checkpoint, part: str, readers: Sequence[Any]) -> None:
+def _put_readers(found: Source, part: str, readers: Sequence[Any]) -> None:
     """Restore the positions of all readers, or of none."""
     places = found.state(part).get("readers", ())
     if len(places) < len(readers):
@@ -169,7 +177,7 @@ def _put_readers(found: Checkpoint, part: str, readers: Sequence[Any]) -> None:
         ) from None
 
 
-def _restored(found: Checkpoint, var: Variable, scope: Scope, part: str) -> Change:
+def _restored(found: Source, var: Variable, scope: Scope, part: str) -> Change:
     """A function that sets the variable, from this part if several hold all of it.
 
     Raises:
@@ -190,7 +198,7 @@ def _restored(found: Checkpoint, var: Variable, scope: Scope, part: str) -> Chan
     return lambda: cell.put(np.array(array))
 
 
-def _misfit(found: Checkpoint, var: Variable, array: Array) -> FormatError:
+def _misfit(found: Source, var: Variable, array: Array) -> FormatError:
     return FormatError(
         f"variable {var.name!r} is {var.numpy_dtype}{list(var.shape)} in the program, "
         f"but {array.dtype}{list(array.shape)} in the checkpoint",
@@ -200,7 +208,7 @@ def _misfit(found: Checkpoint, var: Variable, array: Array) -> FormatError:
     )
 
 
-def _over(found: Checkpoint, var: Variable, value: Any) -> Array:
+def _over(found: Source, var: Variable, value: Any) -> Array:
     """The variable with the saved rows replaced; other rows keep their initial values."""
     if value is None:
         raise InvalidArgument(
@@ -223,7 +231,7 @@ def _over(found: Checkpoint, var: Variable, value: Any) -> Array:
     return whole
 
 
-def _check_rows(found: Checkpoint, table: Table, ids: Array, rows: Array) -> None:
+def _check_rows(found: Source, table: Table, ids: Array, rows: Array) -> None:
     try:
         table.check(ids, rows)
     except InvalidArgument as problem:

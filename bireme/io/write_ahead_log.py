@@ -14,7 +14,9 @@ from pathlib import Path
 
 from .disk import Disk
 
-__all__ = ["LogWriter", "read_log"]
+__all__ = ["FOLDER", "LogWriter", "read_log"]
+
+FOLDER = "write-ahead"  # below FLAGS_checkpoint_dir: what the processes of a job record
 
 _FILE_HEAD = b"BRWL\x01\0\0\0"
 _LENGTH = struct.Struct("<Q")

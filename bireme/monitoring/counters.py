@@ -139,7 +139,7 @@ class Tally:
         """
         text = (
             f"FLAGS_durability=step: the record cannot be written ({type(error).__name__}: {error})"
-            "; until the next checkpoint a restart of this server alone loses what it knows"
+            "; until it can, a restart of this process alone loses what it knows"
         )
         self.unrecorded += 1
         self.note(text)

@@ -72,7 +72,9 @@ class Push(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
 
 
 class Barrier(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
-    """The trainer has pushed everything of this round."""
+    """The trainer has pushed everything of this round; `inherits`: its former life has."""
+
+    inherits: bool = False
 
 
 class Pull(Numbered, frozen=True, array_like=True, tag=True, kw_only=True):
@@ -165,6 +167,8 @@ class Welcome(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     key: bytes = b""  # who was welcomed presents it when connecting
     earlier: tuple[int, ...] = ()  # lives of this server whose work this one continues
     durable: bool = False  # a later life will continue the work of this one
+    passed: int = 0  # barriers of this trainer's number so far, in whatever life
+    pushed: int = 0  # pushes since, of a former life of it
 
 
 class Accepted(Message, frozen=True, array_like=True, tag=True, kw_only=True):

@@ -165,7 +165,8 @@ class CompiledProgram:
         def execute(
             program: Program, given: Mapping[str, Any], names: Sequence[str], at: Scope, i: int
         ) -> list[Any]:
-            clock = Clock(self._program._trainer_id * count + i, self._step)
+            step = self._step + self._program._runs_before
+            clock = Clock(self._program._trainer_id * count + i, step)
             return executor.values(program, given, names, at, clock)
 
         self._step += 1

@@ -92,7 +92,8 @@ class Planner:
         with self._lock:
             known = self._versions.get(program)
             if known is None or not known.serves(program, build, names):
-                clock = known.clock if known is not None else Clock(program._trainer_id)
+                clock = Clock(program._trainer_id, program._runs_before)
+                clock = known.clock if known is not None else clock
                 build = build or (known.build if known is not None else None)
                 if build is None and program._trainers_endpoints:
                     build = Build()

@@ -38,7 +38,7 @@ def run_job(
     runner: Runner | None = None,
 ) -> int:
     """Run the cluster to its end, with restarts after failures if the job allows them: of a killed
-    server alone where it loses nothing, else of the whole job. The exit code is the first
+    process alone where it loses nothing, else of the whole job. The exit code is the first
     failure's, or 0. `announce` prints the processes before they start; `runner` starts them, by
     default on this machine.
     """
@@ -72,13 +72,13 @@ def run_job(
 
 
 def _survives(job: Job, environ: Mapping[str, str]) -> bool:
-    """Whether a server that is killed can continue where it was."""
+    """Whether a process that is killed can continue where it was."""
     return job.server_count > 0 and environ.get("FLAGS_durability") == "step"
 
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts that a job has left; `single`: of a killed server they take this alone."""
+    """The restarts that a job has left; `single`: of a killed process they take this alone."""
 
     left: int
     allowed: int
@@ -87,8 +87,7 @@ class Restarts:
 
     def successor(self, child: Child) -> Child | None:
         """A process in the place of one that has ended; None if it cannot be replaced."""
-        replaceable = self.single and child.killed and child.seat.role == "server"
-        if self.start is None or not self.left or not replaceable:
+        if self.start is None or not self.left or not (self.single and child.killed):
             return None
         self.left -= 1
         return self.start(child.seat)

@@ -14,9 +14,12 @@ import pytest
 import bireme as fluid
 from bireme.errors import ConfigError, FormatError, PeerLost, ProtocolError
 from bireme.io.disk import Disk
+from bireme.io.write_ahead_log import FOLDER
 from bireme.ir import DistributedMode
 from bireme.monitoring.counters import tally
 from bireme.pserver import recorder
+from bireme.trainer.allgather import share
+from bireme.trainer.checkpoints import save
 from bireme.trainer.registry import trainers
 from tests.support.cluster import TIMES, Cluster, Server, cluster, descending, tiny_server
 from tests.support.crashes import Crash, Outcome, run_job
@@ -56,7 +59,7 @@ def train(trainer: Trainer) -> list[float]:
         losses.append(trainer.step(feed(step, trainer.number)))
         if step == 1:
             own = {"mine": np.array([trainer.number + 0.5])}
-            shared = trainers.of(trainer.number).servers.share(own)
+            shared = share(trainers.of(trainer.number).servers, own)
             losses += shared["mine"].reshape(-1).tolist()
     return losses
 
@@ -182,7 +185,7 @@ class Small:
 
     def save(self, root: Path, step: int) -> Path:
         folder = root / f"step-{step:012d}-{1:016x}"
-        self.trainers[0].servers.save(str(folder), step, ("server-0",))
+        save(self.trainers[0].servers, str(folder), step, ("server-0",))
         service = self.server.service
         service._worker.submit(int).result()  # it has copied
         service._saver.close()
@@ -298,7 +301,7 @@ def test_a_full_disk_ends_the_record_and_not_the_job(
         small = Small(made)
         small.server.kill()
         small.server.service.close()
-        shutil.rmtree(root / recorder.FOLDER)
+        shutil.rmtree(root / FOLDER)
         small.start(Full(3))
         small.trainers = [made.trainer(0)]
         for number in range(1, 5):
@@ -315,7 +318,7 @@ def test_a_full_disk_ends_the_record_and_not_the_job(
 
 
 def test_a_record_that_cannot_begin_is_the_users_to_mend(root: Path) -> None:
-    (root / recorder.FOLDER).write_text("in the way")
+    (root / FOLDER).write_text("in the way")
     with cluster() as made, pytest.raises(ConfigError, match="the record cannot be written"):
         Small(made)
 

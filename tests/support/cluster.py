@@ -259,7 +259,9 @@ class Cluster:
         settings = read_settings(op, program)
         updates = Updates(program, settings, scope, prepare)
         known = begin(program, settings, updates, time.time_ns(), self.disk)
-        server = Server(settings, updates, self.loop, self.limits, self.carrier, known)
+        rejoin = 20.0 if updates.recorder is not None else 0.0
+        limits = replace(self.limits, rejoin=rejoin)
+        server = Server(settings, updates, self.loop, limits, self.carrier, known)
         self.servers[settings.endpoint] = server
         return server
 

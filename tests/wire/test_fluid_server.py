@@ -22,6 +22,7 @@ from bireme.pserver.membership import Limits
 from bireme.pserver.server import Server
 from bireme.pserver.server_spec import read_settings
 from bireme.pserver.updates import Updates
+from bireme.trainer.allgather import share
 from bireme.trainer.fluid_server import FluidServer
 from bireme.trainer.trainer import Trainer
 from tests.support.cluster import descending, side_by_side, tiny_server
@@ -194,4 +195,4 @@ def test_values_of_all_trainers_have_no_way_through_fluid(old: Callable[..., Old
     used = connected()
     used.servers.server(server.endpoint)
     with pytest.raises(UnsupportedError, match="Fluid's"):
-        used.servers.share({"x": np.ones(2, np.float32)})
+        share(used.servers, {"x": np.ones(2, np.float32)})

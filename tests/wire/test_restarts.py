@@ -65,6 +65,26 @@ def test_a_server_killed_again_and_again_loses_nothing(
     assert not list((tmp_path / "kept" / "write-ahead").iterdir())  # an orderly end needs none
 
 
+@pytest.mark.parametrize("trainer", ["0", "1"])
+def test_a_trainer_killed_again_and_again_goes_on(
+    trainer: str, job: MakeJob, whole: list[Any], tmp_path: Path
+) -> None:
+    """Without a launcher: the test starts the successor, as a scheduler would."""
+    made = job(2, 2)
+    env = started(made, "kept", "--pause", "0.02")
+    other = made.processes[str(1 - int(trainer))]
+    for step in (3, 16):
+        other.until(f"step {step}\n")
+        made.kill(trainer)
+        out = str(tmp_path / f"{trainer}.json")
+        made.start(trainer, "--steps", str(STEPS), "--out", out, "--pause", "0.02", **env)
+    for one, expected in zip(ended(made), whole, strict=True):
+        assert one["params"] == expected["params"]
+        assert one["losses"] == expected["losses"][-len(one["losses"]) :]
+    assert "goes on with step" in made.processes[trainer].text
+    assert not list((tmp_path / "kept" / "write-ahead").iterdir())
+
+
 def test_a_job_that_begins_anew_does_not_go_on_with_the_record(
     job: MakeJob, whole: list[Any]
 ) -> None:
@@ -91,7 +111,8 @@ role = os.environ["TRAINING_ROLE"]
 servers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"]
 fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = 7
 x, y = fluid.layers.data("x", [8]), fluid.layers.data("y", [1])
-loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(x, 1), y))
+hidden = fluid.layers.dropout(fluid.layers.batch_norm(fluid.layers.fc(x, 4)), 0.3)
+loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(hidden, 1), y))
 fluid.optimizer.Adam(0.01).minimize(loss)
 transpiler = fluid.DistributeTranspiler()
 trainer = int(os.environ.get("PADDLE_TRAINER_ID", 0))
@@ -102,38 +123,74 @@ if role == "PSERVER":
     exe.run(startup)
     exe.run(main)
     sys.exit()
+
+def kill(name):
+    try:
+        os.mkdir(f"killed {name}")
+    except FileExistsError:
+        return
+    for each in json.load(open("log/job.json"))["processes"]:
+        if f"{each['role']} {each['index']}" == name:
+            os.kill(each["pid"], signal.SIGKILL)
+
 exe.run(fluid.default_startup_program())
-losses = []
-for step in range(12):
-    if step in KILLED and trainer == 0:
-        for each in json.load(open("log/job.json"))["processes"]:
-            if each["role"] == "server":
-                os.kill(each["pid"], signal.SIGKILL)
+program = transpiler.get_trainer_program()
+begin = fluid.io.load_checkpoint("kept", program, trainer=trainer) or 0
+for step in range(begin, 12):
+    for name in KILLED.get((trainer, step), ()):
+        kill(name)
     random = np.random.default_rng((step, trainer))
     feed = {"x": random.normal(size=(4, 8)).astype("float32"), "y": np.ones((4, 1), "float32")}
-    losses.append(float(exe.run(transpiler.get_trainer_program(), feed, [loss])[0][0]))
-print("losses", losses)
+    print("loss", step, float(exe.run(program, feed, [loss])[0][0]), flush=True)
+persistable = sorted(v.name for v in program.list_vars() if v.persistable)
+cells = [(name, fluid.global_scope().find_var(name)) for name in persistable]
+held = [(name, np.array(c.get_tensor()).tolist()) for name, c in cells if c and "block" not in name]
+print("held", held)
 exe.close()
 """
 
 
-def test_the_launcher_restarts_a_killed_server_alone(tmp_path: Path) -> None:
-    killed = (4, 8)
-    (tmp_path / "script.py").write_text(SCRIPT.replace("KILLED", str(killed)))
-    command = [sys.executable, "-m", "bireme", "launch", "--servers", "1", "--restart", "2"]
-    environment = {"FLAGS_durability": "step", "FLAGS_checkpoint_dir": "kept"}
+def launched(folder: Path, killed: dict[tuple[int, int], tuple[str, ...]], **more: str) -> Any:
+    """What the launcher said of restarts, and what the trainers said last of each thing."""
+    folder.mkdir()
+    (folder / "script.py").write_text(SCRIPT.replace("KILLED", str(killed)))
+    options = ["--servers", "2", "--restart", str(max(1, len(killed)))]
     done = subprocess.run(
-        [*command, "script.py"],
-        cwd=tmp_path,
-        env={**os.environ, **environment},
+        [sys.executable, "-m", "bireme", "launch", *options, "script.py"],
+        cwd=folder,
+        env={**os.environ, "FLAGS_checkpoint_dir": "kept", **more},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )
-    logs = "".join(path.read_text() for path in (tmp_path / "log").glob("*log.*"))
-    assert done.returncode == 0, done.stdout + logs
-    said = [line for line in done.stdout.splitlines() if "restarting" in line]
+    logs = {path.name: path.read_text() for path in (folder / "log").glob("*log.*")}
+    assert done.returncode == 0, done.stdout + "".join(logs.values())
+    found = {}
+    for name in ("trainerlog.0", "trainerlog.1"):
+        lines = [line.split() for line in logs[name].splitlines()]
+        found[name] = {line[1]: line[2:] for line in lines if line[0] == "loss"}
+        found[name]["held"] = next(line for line in lines if line[0] == "held")
+    return [line for line in done.stdout.splitlines() if "restarting" in line], found
+
+
+@pytest.fixture(scope="module")
+def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return launched(tmp_path_factory.mktemp("launched") / "job", {})
+
+
+def test_the_launcher_restarts_a_killed_process_alone(tmp_path: Path, unkilled: Any) -> None:
+    killed = {
+        (0, 2): ("trainer 1",),
+        (0, 4): ("trainer 0",),
+        (0, 6): ("server 0",),
+        (1, 9): ("server 1",),
+    }
+    said, found = launched(tmp_path / "job", killed, FLAGS_durability="step")
+    names = [name for each in killed.values() for name in each]
     assert said == [
-        f"server 0 was killed (exit code 137); restarting it alone ({number} of 2)"
-        for number in (1, 2)
+        f"{name} was killed (exit code 137); restarting it alone ({number} of 4)"
+        for number, name in enumerate(names, 1)
     ]
+    for name, expected in unkilled[1].items():
+        assert found[name] == {key: expected[key] for key in found[name]}
+        assert len(found[name]) > len(expected) - 2  # the loss of the step that was killed

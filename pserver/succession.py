@@ -1,0 +1,125 @@
+"""Lives that continue others, as one server sees them.
+
+A server that was killed is followed by one that knows the trainers of its record. The first sign of
+one of them says that the job goes on; a trainer in another life, that it was started again as a
+whole.
+
+A trainer that was killed is followed by one with the same number. It is let in when the former
+life is away: its connections have ended, or it has been silent for too long. What the former life
+has pushed since its last barrier is put aside: a barrier of the successor's either uses it, or
+drops it. Pure bookkeeping, for the core.
+"""
+
+from . import refusals
+from .counted_calls import CountedCalls
+from .events import Barrier, Discard, Failure, Hello, Report
+from .job_record import Known
+from .membership import Trainers
+from .rounds import Pushed, UpdatePolicy
+
+__all__ = ["Succession"]
+
+Life = tuple[int, int]  # trainer, incarnation
+
+
+class Succession:
+    """One server's knowledge of former lives; `linger` is how many seconds it stays for repeats,
+    where all trainers have finished before.
+    """
+
+    def __init__(
+        self, endpoint: str, trainers: Trainers, policy: UpdatePolicy, linger: float
+    ) -> None:
+        self._endpoint = endpoint
+        self._trainers = trainers
+        self._policy = policy
+        self._unproven = False  # whether none of the known trainers has come back yet
+        self._early: dict[Hello, float] = {}  # whose former life is not known to be away
+        self._farewell = linger
+        self.linger = 0.0
+        self.ungreeted: set[Life] = set()  # known lives that have not come back
+        self.inherited: dict[int, list[Pushed]] = {}  # what former lives of trainers have pushed
+
+    # -- of this server --------------------------------------------------------------------
+    def resume(self, known: Known, calls: CountedCalls) -> None:
+        """Go on with what the predecessor of this server has recorded."""
+        self._unproven, self.linger = True, self._farewell
+        for trainer in known.trainers.values():
+            life = trainer.number, trainer.incarnation
+            self._trainers.hello(*life, trainer.beats)
+            self.ungreeted.add(life)
+            calls.skip(life, trainer.next)
+            if trainer.left:
+                self._trainers.leave(trainer.number)
+        self._policy.resume(known.version, known.trainers)
+
+    def forgotten(self, event: Hello) -> Failure | None:
+        """A refusal where a trainer has seen more than the record holds."""
+        version = self._policy.version
+        if not self.linger or event.seen <= version:
+            return None
+        return refusals.forgotten(self._endpoint, version, event.trainer, event.seen)
+
+    def begins_anew(self, event: Hello) -> bool:
+        """Whether this greeting says that the job was started again as a whole."""
+        if not self._unproven:
+            return False
+        member = self._trainers.get(event.trainer)
+        self._unproven = member is None
+        return member is not None and member.life != event.incarnation
+
+    def goes_on(self) -> None:
+        """A trainer has given a sign of life."""
+        self._unproven = False
+
+    # -- of trainers -----------------------------------------------------------------------
+    def comes_early(self, event: Hello) -> bool:
+        """Whether the greeting has to wait for the end of the former life; not for ever."""
+        if self._follows(event) and not self._trainers.is_away(event.trainer):
+            since = self._early.setdefault(event, self._trainers.now)
+            if self._trainers.now - since <= self._trainers.silence:
+                return True
+        self._early.pop(event, None)
+        return False
+
+    def waiting(self) -> list[Hello]:
+        """The greetings that have come early: each of them may try again."""
+        return list(self._early)
+
+    def replaced(self, event: Hello) -> Life | None:
+        """The life whose place this one takes; None if it takes nobody's."""
+        if not self._follows(event) or not self._trainers.is_away(event.trainer):
+            return None
+        return event.trainer, self._trainers.succeed(event.trainer, event.incarnation)
+
+    def _follows(self, event: Hello) -> bool:
+        return self._trainers.follows(event.trainer, event.incarnation)
+
+    def inherit(self, trainer: int) -> list[Discard | Report]:
+        """Another life of the trainer has taken its place."""
+        older, pushed = self.inherited.get(trainer, []), self._policy.leave(trainer)
+        if pushed:
+            self.inherited[trainer] = pushed
+        text = refusals.came_back(self._endpoint, trainer, self._policy.passed(trainer))
+        unused = [Discard(each.ticket) for each in older] if pushed else []
+        return [*unused, Report(text)]
+
+    def standing(self, trainer: int) -> tuple[int, int]:
+        """How many barriers the trainer has passed, and how many pushes of a former life there are
+        since.
+        """
+        return self._policy.passed(trainer), len(self.inherited.get(trainer, ()))
+
+    def settle(self, event: Barrier) -> list[Discard]:
+        """A trainer's round ends, with what its former life has pushed or without."""
+        trainer = event.call.trainer
+        former = self.inherited.pop(trainer, [])
+        unused = self._policy.leave(trainer) if event.inherits else former
+        for pushed in former if event.inherits else ():
+            self._policy.push(trainer, pushed)
+        return [Discard(pushed.ticket) for pushed in unused]
+
+    def departures(self) -> list[Report]:
+        """News of trainers whose successors are waited for from now on."""
+        away = self._trainers.newly_away()
+        return [Report(refusals.gone(self._endpoint, *member)) for member in away]

@@ -1,0 +1,237 @@
+"""A trainer that is killed and started again alone goes on with the step that it was in.
+
+Before the first barrier of a step every server has acknowledged the step's pushes, and the trainer
+has recorded what it alone holds. So its successor finds one of two situations:
+
+* a server has the barrier: then all have the gradients. It closes the round at the others, and
+  goes on after the step, with what was recorded last.
+* no server has it: then none has used the gradients. It goes on with the step, from the record
+  before the last; what was pushed is not used.
+
+    FLAGS_checkpoint_dir/write-ahead/trainer-0/even  odd      the last two records
+
+They are written without waiting for the disk: they survive the process, not its host.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from bireme import flags
+from bireme.arrays.growing_table import Table
+from bireme.arrays.namespaces import Array, to_host
+from bireme.arrays.random import adopt_seed, process_seed
+from bireme.arrays.values import LoDTensor
+from bireme.errors import ConfigError, PeerLost
+from bireme.io.disk import UnsyncedDisk
+from bireme.io.predecessor import Predecessor, predecessors
+from bireme.io.remote import is_remote, of_servers
+from bireme.io.variables import is_persistable
+from bireme.io.write_ahead_log import FOLDER, LogWriter, read_log
+from bireme.ir import Program
+from bireme.monitoring.counters import tally
+from bireme.net.records import packed, unpacked
+from bireme.paths import is_url
+from bireme.reader.positions import positions
+
+from .server_pool import ServerPool
+
+__all__ = ["Recorded", "Rejoining", "Standing", "changing", "decide"]
+
+
+class Recorded(msgspec.Struct, frozen=True, array_like=True):
+    """A trainer after a step; with the variables that no server holds."""
+
+    run: int  # which run of the job, as its servers say
+    passed: dict[str, int]  # server -> this trainer's barriers, the step's included
+    pushed: dict[str, int]  # server -> pushes of the step
+    step: int  # the next one
+    runs: int  # of the program so far
+    seed: int  # of programs that set none
+    readers: list[dict[str, Any]]
+
+
+class Standing(Protocol):
+    """What a server knows of a trainer's former life: its barriers, and its pushes since."""
+
+    @property
+    def passed(self) -> int: ...
+    @property
+    def pushed(self) -> int: ...
+
+
+def decide(
+    newest: Recorded, older: Recorded | None, found: Mapping[str, Standing]
+) -> tuple[bool, list[str]] | None:
+    """Whether to go on after the step that was recorded last, and the servers whose round is to be
+    closed for it; otherwise this step is computed again. None if the records do not say how.
+    """
+    if set(found) != set(newest.passed):
+        return None
+    before = {name: older.passed.get(name, 0) if older else 0 for name in found}
+    behind = [name for name in found if found[name].passed != newest.passed[name]]
+    if any(found[name].passed != before[name] for name in behind):
+        return None
+    done = [name for name in found if found[name].passed == newest.passed[name] > before[name]]
+    if behind and not done:
+        return (False, []) if older else None
+    whole = all(found[name].pushed == newest.pushed[name] for name in behind)
+    return (True, behind) if whole else None
+
+
+def changing(program: Program) -> tuple[str, ...]:
+    """The variables that a run of the program changes, that last, and that no server holds."""
+    ops = [op for block in program.blocks for op in block.ops]
+    written = {name for op in ops for name in op.output_arg_names} - of_servers(program)
+    lasting = (v.name for v in program.list_vars() if is_persistable(v) and v.name in written)
+    return tuple(dict.fromkeys(lasting))
+
+
+class Rejoining:
+    """One trainer: it records its steps, or goes on with those of its former life. `steps` says
+    how many are over.
+    """
+
+    def __init__(self, trainer: int, steps: Callable[[], int]) -> None:
+        self._steps = steps
+        self.left: Predecessor | None = None  # by a former life
+        predecessors.pop(trainer, None)
+        self._trainer = trainer
+        self._begun = False  # whether there is nothing left to find out
+        self._failing = False  # whether the last record could not be written
+        self._names: dict[str, None] = {}  # of what changes, in all programs
+        root = flags.get("checkpoint_dir")
+        known = bool(root) and not is_url(root)
+        self._folder = Path(root).resolve() / FOLDER / f"trainer-{trainer}" if known else None
+
+    @property
+    def step(self) -> int | None:
+        """The step to go on with; None if this life is the first."""
+        return None if self.left is None else self.left.step
+
+    # -- recording -------------------------------------------------------------------------
+    def before_barriers(self, pool: ServerPool, env: Any, names: Iterable[str]) -> None:
+        """A step's gradients are pushed, and it has changed the variables `names`; see the
+        beginning of the file.
+        """
+        if any(server.welcomed.durable for server in pool.native):
+            pool.job.guard(lambda: self._prepare(pool, env, names))
+
+    def _prepare(self, pool: ServerPool, env: Any, names: Iterable[str]) -> None:
+        if self.left is not None and not self.left.resumed:
+            raise self._not_resumed(self.left)
+        self._begun = True
+        if len(pool) > 1:  # a single server takes a barrier only after the pushes before it
+            pool.read({server.endpoint.endpoint: () for server in pool.native if server.open})
+        self._names.update(dict.fromkeys(names))
+        if self._folder is None:
+            return
+        record = Recorded(
+            run=pool.run,
+            passed={s.endpoint.endpoint: s.passed + 1 for s in pool.native},
+            pushed={s.endpoint.endpoint: s.pushed for s in pool.native},
+            step=self._steps() + 1,
+            runs=env.context.clock.step + 1,
+            seed=process_seed(),
+            readers=positions(),
+        )
+        self._write(self._folder, record, self._held(env))
+
+    def _held(self, env: Any) -> dict[str, Array]:
+        held = ((name, env.get(name)) for name in self._names)
+        return {
+            name: to_host(value.array if isinstance(value, LoDTensor) else value)
+            for name, value in held
+            if not (value is None or is_remote(value) or isinstance(value, Table))
+        }
+
+    def _write(self, folder: Path, record: Recorded, values: Mapping[str, Array]) -> None:
+        turn = sum(record.passed.values()) // max(1, len(record.passed)) % 2
+        path = folder / ("odd" if turn else "even")
+        disk = UnsyncedDisk()
+        try:
+            disk.make(folder)
+            LogWriter(disk, path, packed(msgspec.msgpack.encode(record), values)).close()
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                print(tally.not_recorded(error), file=sys.stderr, flush=True)
+            self._failing = True
+
+    # -- going on --------------------------------------------------------------------------
+    def met(self, pool: ServerPool) -> None:
+        """Servers have welcomed this trainer: take the place of the life that they know.
+
+        Raises:
+            PeerLost: what is known does not say how to go on.
+        """
+        if self._begun or not any(server.welcomed.passed for server in pool.native):
+            return
+        self._begun = True
+        found = self._read(pool.run)
+        if not found:
+            raise self._cannot("it has recorded nothing that this process can read")
+        (newest, values), older = found[0], found[1] if len(found) > 1 else None
+        pool.greet(newest.passed)
+        known = {server.endpoint.endpoint: server.welcomed for server in pool.native}
+        decided = decide(newest, older and older[0], known)
+        if decided is None:
+            raise self._cannot("a server has lost what it had told, or was started again, too")
+        after, behind = decided
+        if not after:
+            assert older is not None
+            newest, values = older
+        for server in pool.native:
+            server.relies = after
+            if server.endpoint.endpoint in behind:
+                server.barrier(inherits=True)
+        pool.read(dict.fromkeys(behind, ()))
+        pool.job.step = max(newest.passed.values())
+        adopt_seed(newest.seed)
+        left = Predecessor(self._place, newest.step, newest.runs, newest.readers, values)
+        self.left = predecessors[self._trainer] = left
+        print(f"trainer {self._trainer} goes on with step {left.step}", file=sys.stderr, flush=True)
+
+    @property
+    def _place(self) -> Path:
+        return self._folder or Path(FOLDER)
+
+    def _read(self, run: int) -> list[tuple[Recorded, dict[str, Any]]]:
+        """The records of this run, the newest first."""
+        found = []
+        for name in ("even", "odd") if self._folder is not None else ():
+            try:
+                data = next(read_log(self._place / name), None)
+            except OSError:
+                continue
+            if data is not None:
+                header, values = unpacked(data)
+                found.append((msgspec.msgpack.decode(header, type=Recorded), values))
+        own = [each for each in found if each[0].run == run]
+        return sorted(own, key=lambda each: sum(each[0].passed.values()), reverse=True)
+
+    def _cannot(self, why: str) -> PeerLost:
+        return PeerLost(
+            f"trainer {self._trainer} was killed and cannot go on where it was: {why}",
+            peer=f"trainer {self._trainer}",
+            hint=f"restart the whole job; its records are {self._place}, which every process of "
+            "this trainer must see",
+        )
+
+    def _not_resumed(self, left: Predecessor) -> ConfigError:
+        return ConfigError(
+            f"trainer {self._trainer} was started again at step {left.step} of a job that goes on, "
+            "and its script begins with the first",
+            hint="after the startup program, step = fluid.io.load_checkpoint(directory, program, "
+            f"trainer={self._trainer}) says where to go on; or restart the whole job",
+        )
+
+    # -- the end ---------------------------------------------------------------------------
+    def close(self) -> None:
+        """The trainer has finished: nobody will go on."""
+        predecessors.pop(self._trainer, None)
+        if self._folder is not None and self._begun:
+            UnsyncedDisk().remove(self._folder)
