@@ -79,10 +79,10 @@ TABLE: tuple[Flag, ...] = (
     Flag(
         "durability",
         "checkpoint",
-        "what the restart of a server loses: checkpoint, the steps since the last one; step, "
-        "nothing: servers of a sync job record every round below FLAGS_checkpoint_dir",
+        "what the restart of a process loses: checkpoint, the steps since the last one; step, "
+        "nothing: processes of a sync job record every round below FLAGS_checkpoint_dir",
     ),
-    Flag("rejoin_seconds", 60.0, "how long trainers wait for a server that was started again"),
+    Flag("rejoin_seconds", 60.0, "how long a process that was killed is waited for"),
     Flag("admin_port", -1, "health, metrics, status and stacks by HTTP: -1 none, 0 any free port"),
     Flag("trace_dir", "", "record every operator, for `bireme trace`; written there at the end"),
     Flag("log_json", False, "a line of JSON for each line that a script or bireme prints"),

@@ -58,7 +58,7 @@ def main() -> None:
 @click.option("--gpus", default="", help="Devices, one for each trainer in turn: 0,1.")
 @click.option("--cpu", is_flag=True, help="Let CUDAPlace mean the CPU (FLAGS_place=cpu).")
 @click.option("--restart", default=0, show_default=True,
-              help="How often the job, or a killed server alone, starts again.")  # fmt: skip
+              help="How often the job, or a killed process alone, starts again.")  # fmt: skip
 @click.option("--steps", default=0, metavar="N",
               help="Steps of each trainer, for the time left; 0: as in the last run.")  # fmt: skip
 @click.option("--hosts", default="", help="All nodes of an all-reduce job, in the order of ranks.")
@@ -82,7 +82,7 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
     What trainer 0 prints appears here, and every process writes a log. If one fails, the others
     are ended, the end of its log is shown, and its exit code is returned. With --restart the job
     begins again, and goes on from its newest checkpoint if it keeps and loads any; with
-    FLAGS_durability=step a server that was killed starts again alone, and the job goes on where it
+    FLAGS_durability=step a process that was killed starts again alone, and the job goes on where it
     was. With --hosts the same command runs on each node, with its own --host. Options of bireme
     stand before SCRIPT; everything after it belongs to the script. In a script that takes its role
     as arguments, {role} (pserver or trainer), {index}, {endpoint}, {servers} and {trainers} are
