@@ -8,8 +8,8 @@ it runs, who waits, and who is answered.
   earlier call of its trainer is ADMITTED. A push then joins an update; a barrier closes the
   trainer's round; a read is answered, or PARKED while the trainer's round is open. ANSWERED and
   REFUSED are final: a repeat gets the same again, except that a read reads again.
-* When updates run is the mode's rule: `rounds`. An update that a call makes due is started before
-  the next call is admitted, so a read sees every push that was admitted before it.
+* When updates run is the mode's rule: `rounds` or `arrival`. An update that a call makes due is
+  started before the next call is admitted, so a read sees every push that was admitted before it.
 * A failure is final and answers every call; `Fail` follows when everybody has heard it.
 """
 
@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from . import events as e
 from . import refusals
 from .allgather import AllGather
+from .arrival import Arrival
 from .counted_calls import Counted, CountedCalls, Gated, State
 from .job_record import Known
 from .leases import Leases
@@ -27,7 +28,7 @@ from .membership import Limits, Member, Trainers
 from .metrics import Metrics
 from .modes import mode_of
 from .push_names import PushNames
-from .rounds import Arrival, Pushed, Rounds, UpdatePolicy
+from .rounds import Pushed, Rounds, UpdatePolicy
 from .server_spec import Settings
 from .succession import Succession
 

@@ -1,21 +1,19 @@
-"""When updates run: gathered into rounds (sync), or on arrival (all other modes). Pure bookkeeping.
+"""When updates run in sync: gathered into rounds. `arrival` is for all other modes.
 
-Both flows answer the same questions: which update answers a push, may this trainer pull yet, what
-is due now.
+Both answer the same questions: which update answers a push, may this trainer pull yet, what is due
+now. Pure bookkeeping.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple, Protocol
-
-from bireme.ir.names import is_counter
 
 from .events import Apply, Call
 from .footprint import touched
 from .server_spec import Settings
 
-__all__ = ["Arrival", "Pushed", "Rounds", "UpdatePolicy"]
+__all__ = ["Pushed", "Rounds", "UpdatePolicy"]
 
 
 class Pushed(NamedTuple):
@@ -137,62 +135,3 @@ class Rounds:
     def applied(self, number: int) -> None:
         self._running = False
         self.version += 1
-
-
-class Arrival:
-    """Every push is an update of its own, in the order of arrival."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.version = 0
-        self._settings = settings
-        self._number = 0
-        self._due: deque[Apply] = deque()
-        if self._runs_schedule_first():
-            self._queue((settings.lr_block,), (), -1, 0)
-
-    def _runs_schedule_first(self) -> bool:
-        return self._settings.lr_block >= 0 and not self._settings.owned_by(self._settings.lr_block)
-
-    def _queue(
-        self, blocks: Sequence[int], tickets: tuple[int, ...], trainer: int, payload: int
-    ) -> int:
-        self._number += 1
-        size = touched(self._settings.touched, blocks, payload)
-        self._due.append(Apply(self._number, tuple(blocks), tickets, (), trainer, size))
-        return self._number
-
-    def push(self, trainer: int, pushed: Pushed) -> int | None:
-        blocks = dict.fromkeys(self._block(name) for name in pushed.names)
-        due = [b for b in blocks if b >= 0]
-        return self._queue(due, (pushed.ticket,), trainer, pushed.size)
-
-    def _block(self, name: str) -> int:
-        counts = is_counter(name)
-        return self._settings.lr_block if counts else self._settings.gradients[name]
-
-    def barrier(self, call: Call) -> None:
-        raise AssertionError("the core refuses barriers outside sync")
-
-    def passed(self, trainer: int) -> int:
-        return 0
-
-    def half_pushed(self, trainer: int) -> bool:
-        return False
-
-    def waits(self, trainer: int) -> bool:
-        return False
-
-    def missing(self) -> list[int]:
-        return []
-
-    def leave(self, trainer: int) -> list[Pushed]:
-        return []
-
-    def due(self) -> Apply | None:
-        return self._due.popleft() if self._due else None
-
-    def applied(self, number: int) -> None:
-        self.version += 1
-
-    def resume(self, version: int, trainers: Iterable[int]) -> None:
-        raise AssertionError("only rounds are recorded")
