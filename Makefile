@@ -1,5 +1,5 @@
 # make run | test | slow | kills | check | format | bench | soak | faults | docs | pictures | site | dist |
-#      protos | gpu | numba | types | clean
+#      protos | gpu | numba | clusters | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 # Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
 # `make test PYTHON=python3.13` chooses the interpreter; each one so chosen has its own environment.
@@ -21,7 +21,7 @@ TEST_ARGS ?=
 TEST_JOBS ?= auto
 GPU_ARGS ?=
 
-.PHONY: run test slow kills check format types bench soak faults docs pictures site dist protos gpu numba clean
+.PHONY: run test slow kills check format types bench soak faults docs pictures site dist protos gpu numba clusters clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -94,6 +94,13 @@ numba: $(STAMP) types
 	$(RUN) -m venv build/numba
 	build/numba/bin/pip install -q --disable-pip-version-check -e '.[dev,numba]'
 	build/numba/bin/pytest tests/ops tests/models $(TEST_ARGS)
+
+# With Ray, MPI and Slurm, as far as they are installed here
+clusters: $(STAMP) types
+	$(RUN) -m venv build/clusters
+	build/clusters/bin/pip install -q --disable-pip-version-check -e '.[dev,ray,mpi]'
+	build/clusters/bin/pytest tests/fleet/test_ray.py tests/fleet/launcher/test_slurm.py \
+		tests/distributed tests/collective/test_mpi.py $(TEST_ARGS)
 
 $(STAMP): pyproject.toml
 	@python=$$($(FIND_PYTHON)); \
