@@ -95,12 +95,12 @@ numba: $(STAMP) types
 	build/numba/bin/pip install -q --disable-pip-version-check -e '.[dev,numba]'
 	build/numba/bin/pytest tests/ops tests/models $(TEST_ARGS)
 
-# With Ray, MPI and Slurm, as far as they are installed here
+# With Ray, MPI, Slurm and S3, as far as they are installed here
 clusters: $(STAMP) types
 	$(RUN) -m venv build/clusters
-	build/clusters/bin/pip install -q --disable-pip-version-check -e '.[dev,ray,mpi]'
+	build/clusters/bin/pip install -q --disable-pip-version-check -e '.[dev,ray,mpi]' 'moto[server]' s3fs
 	build/clusters/bin/pytest tests/fleet/test_ray.py tests/fleet/launcher/test_slurm.py \
-		tests/distributed tests/collective/test_mpi.py $(TEST_ARGS)
+		tests/distributed tests/collective/test_mpi.py tests/io/test_s3.py $(TEST_ARGS)
 
 $(STAMP): pyproject.toml
 	@python=$$($(FIND_PYTHON)); \

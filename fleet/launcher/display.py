@@ -134,6 +134,11 @@ class Display:
         """The end of a child's log, or of what is shown here already, the rest."""
         return self.withheld if child in self.shown and self.table else child.tail()
 
+    def where(self, child: Child) -> str:
+        """Where the output of a child without an unseen tail is."""
+        shown = child in self.shown and self.table
+        return f"its output stands above, and in {child.log}" if shown else f"{child.log} is empty"
+
     def close(self) -> None:
         self.refresh(last=True)
         for log in self._logs:

@@ -299,7 +299,7 @@ class Watch:
         tail = self._display.unseen_tail(child)
         self._display.say(
             f"{child.seat} failed with exit code {child.exit_code}{reason}",
-            f"the end of {child.log}:" if tail else f"its output stands above, and in {child.log}",
+            f"the end of {child.log}:" if tail else self._display.where(child),
             *(f"  | {line}" for line in tail),
             *_others(child, self.children),
         )

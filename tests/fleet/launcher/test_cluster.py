@@ -116,7 +116,7 @@ def test_a_killed_child_is_named_with_its_signal(launch: Launch) -> None:
     """
     code, out = finish(launch(body, "--servers", "1", "--grace", "0.5"))
     assert code == 128 + signal.SIGKILL
-    assert "server 0 failed with exit code 137" in out
+    assert "server 0 failed with exit code 137\nlogs/serverlog.0 is empty" in out
 
 
 def test_servers_that_stay_are_ended_after_the_last_trainer(launch: Launch) -> None:
