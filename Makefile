@@ -35,6 +35,7 @@ slow: $(STAMP)
 
 kills: $(STAMP)
 	BIREME_KILLS=1 $(VENV)/bin/pytest tests/pserver/test_durability.py tests/trainer/test_rejoining.py -m slow $(TEST_ARGS)
+	$(RUN) -m tests.faults.resuming --rounds 200 --jobs 2
 
 check: $(STAMP) types
 	$(VENV)/bin/ruff format --check .

@@ -151,6 +151,10 @@ class Cluster:
                 f"the job did not end within {seconds:.0f} s", where=f"logs: {self.folder}"
             ) from None
 
+    def kill(self) -> None:
+        """End the job as a loss of power does: its processes die with their launcher."""
+        self._launcher.send_signal(signal.SIGKILL)
+
     def end(self) -> None:
         """Ask the launcher to end the job, as a scheduler does; kill it if it does not."""
         self.processes()

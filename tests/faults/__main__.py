@@ -7,11 +7,9 @@ python -m tests.faults --write docs/faults.md       all, and write the page
 """
 
 import argparse
-import multiprocessing
 import os
 import re
 import shlex
-import signal
 import sys
 import tempfile
 import traceback
@@ -20,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from . import forked, links, matrix, soaking
+from . import links, matrix, side_by_side, soaking
 from .outcomes import HEARTBEAT, Outcome
 
 PAGE = """\
@@ -97,16 +95,9 @@ def tried(case: Case) -> Outcome:
 
 
 def outcomes(cases: list[Case], jobs: int) -> Iterator[tuple[Case, Outcome]]:
-    """Try all, `jobs` at a time, each job started by forks of a process that has one thread."""
-    forked.preload()
-    fork = multiprocessing.get_context("fork")
-    with fork.Pool(jobs, signal.signal, (signal.SIGTERM, _end)) as pool:
+    """Try all, `jobs` at a time."""
+    with side_by_side.workers(jobs) as pool:
         yield from zip(cases, pool.imap(tried, cases), strict=True)
-
-
-def _end(number: int, frame: object) -> None:
-    """End the job that runs, then this process."""
-    raise SystemExit(128 + number)
 
 
 def line(case: Case, outcome: Outcome) -> str:

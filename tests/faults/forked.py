@@ -23,6 +23,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from . import points
+
 __all__ = ["Forked", "preload"]
 
 IMPORTED = (
@@ -203,6 +205,7 @@ def _script(words: list[str]) -> None:
     from bireme.fleet.scripts.script import run_script
 
     lifeline.follow_launcher()
+    points.follow()
     run_script(words[1], words[2:])
 
 

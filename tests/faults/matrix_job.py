@@ -13,9 +13,7 @@ from typing import Any
 import bireme as fluid
 from bireme.fleet.role_maker import Role
 
-HERE = Path(__file__).parent
-sys.path += [str(HERE), str(HERE.parent / "wire")]
-points: Any = importlib.import_module("points")
+sys.path.insert(0, str(Path(__file__).parent.parent / "wire"))
 job: Any = importlib.import_module("job")
 
 PAUSE = 0.02  # seconds that a step takes at least
@@ -35,19 +33,8 @@ def all_reduce(role: Role, steps: int, loss: Any) -> None:
             time.sleep(PAUSE)
 
 
-def _names(role: Role) -> tuple[str, int]:
-    """What this process is called."""
-    if role.is_server:
-        return "server", role.servers.index(role.endpoint)
-    return "trainer", role.trainer_id
-
-
 def main(mode: str, steps: int) -> None:
     role = Role.from_env()
-    if role.is_collective:
-        points.plan("rank", role.trainer_id)
-    else:
-        points.plan(*_names(role))
     fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = 7
     loss = job.model()
     if role.is_collective:

@@ -1,4 +1,4 @@
-"""Named points inside a step at which a process kills or freezes itself: `plan` in the process.
+"""Named points inside a step at which a process kills or freezes itself.
 
 A process is asked for it by the environment variable BIREME_FAULT_POINT: "trainer 1 kill pushed 7"
 is a SIGKILL of trainer 1 when it passes the point `pushed` for the seventh time.
@@ -9,7 +9,9 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["POINTS", "SAVING", "VARIABLE", "plan", "request"]
+from bireme.fleet.role_maker import Role
+
+__all__ = ["POINTS", "SAVING", "follow", "request"]
 
 VARIABLE = "BIREME_FAULT_POINT"
 SAVING = "saving"  # a point that needs checkpoints
@@ -28,10 +30,14 @@ def request(role: str, index: int, action: str, point: str, count: int) -> dict[
     return {VARIABLE: f"{role} {index} {action} {point} {count}"}
 
 
-def plan(role: str, index: int) -> None:
+def follow() -> None:
     """Let this process do to itself what the environment asks of its role."""
-    words = os.environ.get(VARIABLE, "").split()
-    if words[:2] != [role, str(index)]:
+    if VARIABLE not in os.environ:
+        return
+    words, role = os.environ[VARIABLE].split(), Role.from_env()
+    kind = "rank" if role.is_collective else "server" if role.is_server else "trainer"
+    index = role.servers.index(role.endpoint) if role.is_server else role.trainer_id
+    if words[:2] != [kind, str(index)]:
         return
     action, point, left = words[2], words[3], int(words[4])
 
@@ -42,7 +48,7 @@ def plan(role: str, index: int) -> None:
             os.kill(os.getpid(), SIGNALS[action])
 
     _saving(passes)
-    {"server": _server, "trainer": _trainer, "rank": _rank}[role](passes)
+    {"server": _server, "trainer": _trainer, "rank": _rank}[kind](passes)
 
 
 def _after(owner: Any, method: str, point: str, passes: Pass) -> None:

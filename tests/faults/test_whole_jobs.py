@@ -26,12 +26,22 @@ SAMPLE = [  # each role, action and kind of point; each mode
 ]
 
 
+def said(*words: str) -> str:
+    """The last line of `python -m WORDS`."""
+    command = [sys.executable, "-m", *words, "--jobs", "2"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout.splitlines()[-1]
+
+
 def test_whole_jobs_end_and_leave_nothing() -> None:
     """Each is named by all others, on busy machines too; in what time is no matter here."""
-    command = [sys.executable, "-m", "tests.faults", *SAMPLE, "--jobs", "2", "--heartbeat", "6"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert f"{len(SAMPLE)} cases, 0 failed" in ran.stdout, ran.stdout + ran.stderr
-    assert ran.returncode == 0
+    assert said("tests.faults", *SAMPLE, "--heartbeat", "6").startswith(f"{len(SAMPLE)} cases, 0 ")
+
+
+def test_a_job_that_is_killed_and_resumed_learns_the_same() -> None:
+    """Seeds with a kill of one, of all and inside a save; with changing numbers of servers."""
+    assert said("tests.faults.resuming", "--rounds", "2", "--seed", "2").startswith("2 rounds, 0 ")
 
 
 def test_a_reset_link_ends_no_job(tmp_path: Path) -> None:
