@@ -1,5 +1,6 @@
 """Starts a job's processes, watches them, and ends them together."""
 
+import re
 import selectors
 import signal
 import threading
@@ -13,7 +14,7 @@ from types import FrameType
 
 from bireme.job_token import ensure_token
 
-from ..progress import TOLD
+from ..progress import PEERS, TOLD
 from ..signals import ENDING
 from ..telemetry.job_file import JobFile, Process, last_steps
 from . import observing
@@ -166,6 +167,7 @@ class Watch:
         self._display = display
         self._servers_until: float | None = None
         self._ending = False
+        self._said: Child | None = None  # whose failure has been shown
         self._tell()
 
     def run(self) -> int:
@@ -244,8 +246,13 @@ class Watch:
 
     def _blame(self, ended: Sequence[Child]) -> None:
         """Remember processes that failed, in the order of their ends."""
-        if not self._ending:  # else exits are asked for
-            self.failures += sorted((c for c in ended if c.exit_code), key=_origin)
+        if self._ending:  # exits are asked for
+            return
+        first = not self.failures
+        self.failures += sorted((c for c in ended if c.exit_code), key=_origin)
+        if first and self.failed and self.failed.killed:  # the others may take their time to end
+            self._display.say(_verdict_on(self.failed))
+            self._said = self.failed
 
     @property
     def failed(self) -> Child | None:
@@ -295,10 +302,9 @@ class Watch:
                 f"ABORT!!! Out of all {trainers} trainers, the {child.seat.role} process with rank="
                 f"[{child.seat.index}] was aborted. Please check its log."
             )
-        reason = f": {child.error}" if child.error else ""
         tail = self._display.unseen_tail(child)
         self._display.say(
-            f"{child.seat} failed with exit code {child.exit_code}{reason}",
+            *([] if child is self._said else [_verdict_on(child)]),
             f"the end of {child.log}:" if tail else self._display.where(child),
             *(f"  | {line}" for line in tail),
             *_others(child, self.children),
@@ -347,10 +353,26 @@ def _origin(child: Child) -> tuple[int, int]:
     return child.origin, -(child.exit_code or 0)
 
 
+def _verdict_on(child: Child) -> str:
+    """What became of a process that failed."""
+    if child.killed and child.exit_code:
+        return f"{child.seat} was killed (signal {child.exit_code - 128})"
+    reason = f": {child.error}" if child.error else ""
+    return f"{child.seat} failed with exit code {child.exit_code}{reason}"
+
+
 def _others(failed: Child, children: Sequence[Child]) -> list[str]:
-    """What else failed by itself, then who was ended by this."""
+    """What else failed by itself, then who was ended by this: told so, or has lost it."""
     rest = [child for child in children if child is not failed and child.exit_code]
-    own = [child for child in rest if child.error and child.origin < TOLD]
+    own = [child for child in rest if child.error and not _follows(child, failed)]
     ended = [str(child.seat) for child in rest if child not in own]
     lines = [f"{child.seat}: {child.error}" for child in own]
     return [*lines, f"ended with it: {', '.join(ended)}"] if ended else lines
+
+
+def _follows(child: Child, failed: Child) -> bool:
+    """Whether a child's error is a consequence of the failure."""
+    seat = failed.seat
+    names = (str(seat), f"rank {seat.index}", seat.variables["PADDLE_CURRENT_ENDPOINT"])
+    lost = any(re.search(rf"\b{re.escape(name)} (of \d+ )?is lost", child.error) for name in names)
+    return child.origin >= TOLD or (child.origin == PEERS and lost)

@@ -116,7 +116,32 @@ def test_a_killed_child_is_named_with_its_signal(launch: Launch) -> None:
     """
     code, out = finish(launch(body, "--servers", "1", "--grace", "0.5"))
     assert code == 128 + signal.SIGKILL
-    assert "server 0 failed with exit code 137\nlogs/serverlog.0 is empty" in out
+    assert "server 0 was killed (signal 9)\n" in out
+    assert "\nlogs/serverlog.0 is empty" in out
+
+
+def test_a_killed_process_comes_first_and_once_and_who_lost_it_in_one_line(launch: Launch) -> None:
+    body = """
+        import signal, sys, time
+        from bireme.errors import PeerLost
+        if (role, index) == ("TRAINER", 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(1.0)  # later than the kill
+        if (role, index) == ("TRAINER", 2):
+            raise PeerLost("server 127.0.0.1:1 is lost", peer="server 127.0.0.1:1")
+        raise PeerLost("trainer 1 is lost: its process has ended, at step 7", peer="trainer 1")
+    """
+    words = ["--servers", "2", "--trainers", "4", "--grace", "20"]
+    code, out = finish(launch(SILENT + textwrap.dedent(body), *words))
+    assert code == 128 + signal.SIGKILL
+    lines = out.splitlines()
+    verdict = lines.index("trainer 1 was killed (signal 9)")
+    assert not [line for line in lines[:verdict] if "lost" in line]
+    assert [line for line in lines if "PeerLost" in line] == [
+        "trainer 2: PeerLost: server 127.0.0.1:1 is lost"
+    ]
+    assert lines.count("ended with it: server 0, server 1, trainer 0, trainer 3") == 1
+    assert out.count("trainer 1 was killed") == 1
 
 
 def test_servers_that_stay_are_ended_after_the_last_trainer(launch: Launch) -> None:
