@@ -1,20 +1,27 @@
 """Actions of programs whose ranks each update a part of the parameters (ReduceStrategy.Reduce)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
 from bireme.arrays.namespaces import Array, namespace_of
 from bireme.ir import Operator
 from bireme.runtime.context import Env
 from bireme.runtime.effects import EffectContext
+from bireme.runtime.scope import Scope
 
 from .action_parts import Action, Variables, ring_of, value_of
-from .communicators import held_by, of_context
+from .communicators import Communicators, of_context
 from .flat_buffers import FlatBuffers
 from .rings import Ring
 from .state_server import RemoteState, StateServer
 
-__all__ = ["broadcast_from_owners", "keep_own_state", "reduce_to_owners", "show_own_state"]
+__all__ = [
+    "broadcast_from_owners",
+    "keep_own",
+    "keep_own_state",
+    "reduce_to_owners",
+    "show_own_state",
+]
 
 _STATE = "state"  # the service of a job
 _SMALL = 64 << 10  # bytes: smaller parameters of one owner travel as one array
@@ -106,22 +113,29 @@ def _broadcast_flat(env: Env, ring: Ring, root: int, values: dict[str, Array]) -
 def keep_own_state(op: Operator, context: EffectContext) -> Action:
     """Free the state that other ranks keep; who reads it receives it from them."""
     owners = dict(zip(op.attr("names"), op.attr("roots"), strict=True))
-    names = list(owners)
 
     def keep(env: Env) -> None:
-        held = of_context(context)
-        server = held.services.get(_STATE)
-        if not isinstance(server, StateServer):
-            server = StateServer(context.scope, held_by(context).messages, names)
-            held.services[_STATE] = server
-        server.shown = {}
-        for number, (name, owner) in enumerate(owners.items()):
-            cell = context.scope.find_var(name)
-            away = cell is not None and owner != server.rank
-            if away and cell is not None and not isinstance(cell.value, RemoteState):
-                cell.value = server.remote(number, owner, cell.value)
+        keep_own(of_context(context), context.scope, owners).shown = {}
 
     return keep
+
+
+def keep_own(
+    held: Communicators, scope: Scope, owners: Mapping[str, int], copies: Collection[str] = ()
+) -> StateServer:
+    """Let variables that other ranks own stand for theirs, but for `copies`, which this rank keeps
+    up to date; returns what answers for our own.
+    """
+    server = held.services.get(_STATE)
+    if not isinstance(server, StateServer):
+        server = held.services[_STATE] = StateServer(scope, held.messages, list(owners))
+    for number, (name, owner) in enumerate(owners.items()):
+        cell = scope.find_var(name)
+        away = owner != server.rank and name not in copies
+        away &= cell is not None and cell.value is not None
+        if away and cell is not None and not isinstance(cell.value, RemoteState):
+            cell.value = server.remote(number, owner, cell.value)
+    return server
 
 
 def show_own_state(op: Operator, context: EffectContext) -> Action:

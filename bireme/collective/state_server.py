@@ -52,6 +52,12 @@ class RemoteState:
     def __getitem__(self, key: Any) -> Any:
         return np.asarray(self)[key]
 
+    def __getattr__(self, name: str) -> Any:
+        """What an array has: another program may compute with the value."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
     def __repr__(self) -> str:
         return f"RemoteState({self.dtype}{list(self.shape)})"
 

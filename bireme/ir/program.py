@@ -39,6 +39,8 @@ class Program:
         self._hierarchical_allreduce_inter_nranks = 0
         self._parameters_on_pservers: Any = None
         self._origin_program: Program | None = None
+        self._pipeline_opt: dict[str, Any] | None = None  # what PipelineOptimizer was told
+        self._pipeline: Any = None  # the stages, in a program that runs them
 
     def touch(self) -> None:
         """Mark the program as changed, which invalidates plans of older versions."""

@@ -75,3 +75,10 @@ declare(
 )
 declare("c_show_own_state", ins={"X": "*"}, outs={}, attrs={"barrier": False}, effect=_PROVIDER)
 declare("c_keep_own_state", ins={}, outs={}, attrs={"names": (), "roots": ()}, effect=_PROVIDER)
+declare(
+    "bireme_pipeline",
+    ins={"X": "*"},
+    outs={"Out": "*"},
+    attrs={},
+    effect="bireme.collective.pipeline:PipelineStages",
+)

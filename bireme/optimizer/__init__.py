@@ -5,6 +5,7 @@
 from .averages import ExponentialMovingAverage, ModelAverage
 from .base import Optimizer
 from .dgc import DGCMomentumOptimizer
+from .pipeline import PipelineOptimizer
 from .rules import (
     AdadeltaOptimizer,
     AdagradOptimizer,
@@ -49,6 +50,7 @@ __all__ = [
     "Momentum",
     "MomentumOptimizer",
     "Optimizer",
+    "PipelineOptimizer",
     "RMSProp",
     "RMSPropOptimizer",
     "RecomputeOptimizer",

@@ -22,6 +22,7 @@ from .fuse_relu_depthwise_conv import fuse_relu_depthwise_conv
 from .gradient_scale import gradient_scale
 from .memory_optimize import memory_optimize
 from .notes import Entry, Notes, Report, log
+from .pipeline_stages import cut_into_stages
 from .remove_identity import remove_identity
 from .strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy, ReduceStrategy
 from .sync_batch_norm import sync_batch_norm
@@ -42,7 +43,8 @@ def _on(name: str) -> Callable[[BuildStrategy, Program], bool]:
 
 
 def _optimizers(strategy: BuildStrategy, program: Program) -> bool:
-    return bool(strategy.fuse_all_optimizer_ops) and not _reduces(strategy)
+    whole = not _reduces(strategy) and program._pipeline_opt is None
+    return bool(strategy.fuse_all_optimizer_ops) and whole
 
 
 def _memory(strategy: BuildStrategy, program: Program) -> bool:
@@ -55,11 +57,20 @@ def _customized(strategy: BuildStrategy, program: Program) -> bool:
 
 
 def _all_reduces(strategy: BuildStrategy, program: Program) -> bool:
-    return len(program._trainers_endpoints) > 1 and not _reduces(strategy)
+    return _ranks(program) > 1 and not _reduces(strategy)
 
 
 def _divides(strategy: BuildStrategy, program: Program) -> bool:
-    return len(program._trainers_endpoints) > 1 and _reduces(strategy)
+    return _ranks(program) > 1 and _reduces(strategy)
+
+
+def _ranks(program: Program) -> int:
+    """How many trainers run the same program; those of a pipeline each run another part."""
+    return 0 if program._pipeline_opt else len(program._trainers_endpoints)
+
+
+def _in_stages(strategy: BuildStrategy, program: Program) -> bool:
+    return program._pipeline_opt is not None
 
 
 def _reduces(strategy: BuildStrategy) -> bool:
@@ -82,6 +93,7 @@ PASSES = (
     Pass("gradient_scale_pass", _customized, gradient_scale),
     Pass("all_reduce_mode_multi_devices_pass", _all_reduces, data_parallel),
     Pass("reduce_mode_multi_devices_pass", _divides, data_parallel),
+    Pass("pipeline_pass", _in_stages, cut_into_stages),
 )
 
 SERVING = (

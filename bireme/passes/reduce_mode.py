@@ -11,7 +11,7 @@ from bireme.ir import OpRole, Program
 from .fuse_all_reduce import Gradient
 from .uses import accessed
 
-__all__ = ["Division", "divide"]
+__all__ = ["Division", "divide", "who_updates"]
 
 Ranks = frozenset[int]
 
@@ -59,6 +59,17 @@ def divide(
         and users.get(g.name) == frozenset((owners[g.param],))
     }
     return Division(owners, reduced, updates.kept(runs), runs)
+
+
+def who_updates(
+    program: Program, owners: Mapping[str, int], count: int
+) -> tuple[tuple[Ranks, ...], Mapping[str, Ranks], dict[str, int]]:
+    """For given owners of all parameters: the ranks that run each operator, those that use each
+    finished gradient, and the state that one rank alone uses.
+    """
+    updates = _Updates(program)
+    runs, users = updates.who_runs(owners, frozenset(range(count)), frozenset())
+    return runs, users, updates.kept(runs)
 
 
 class _Updates:

@@ -43,17 +43,6 @@ class Runs(Runner, Protocol):
         """Run a program once, as `build` rewrites it."""
         ...
 
-    def values(
-        self,
-        program: Program,
-        feed: Mapping[str, Any],
-        fetches: Sequence[str],
-        scope: Scope,
-        clock: Clock,
-    ) -> list[Any]:
-        """Run once with a given clock, for callers that run a program as several replicas."""
-        ...
-
 
 class CompiledProgram:
     """A program prepared for running; `with_data_parallel` replicates it."""

@@ -6,12 +6,13 @@ class together, once per plan and scope, and runs the result in every run.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from bireme.arrays.namespaces import Array
 from bireme.arrays.places import Place
+from bireme.arrays.random import Clock
 from bireme.ir import Block, Operator, Program
 
 from .context import Env
@@ -27,6 +28,17 @@ class Runner(Protocol):
 
     place: Place
     closers: list[Callable[[BaseException | None], None]]
+
+    def values(
+        self,
+        program: Program,
+        feed: Mapping[str, Any],
+        fetches: Sequence[str],
+        scope: Scope,
+        clock: Clock,
+    ) -> list[Any]:
+        """Run a program once with a given clock."""
+        ...
 
     def prepare(self, program: Program, block_idx: int, scope: Scope) -> Callable[[], None]:
         """Compile a block for a scope; calling the result runs it."""

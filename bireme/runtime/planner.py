@@ -95,7 +95,7 @@ class Planner:
                 clock = Clock(program._trainer_id, program._runs_before)
                 clock = known.clock if known is not None else clock
                 build = build or (known.build if known is not None else None)
-                if build is None and program._trainers_endpoints:
+                if build is None and (program._trainers_endpoints or program._pipeline_opt):
                     build = Build()
                 known = self._versions[program] = Version(program.version, clock, build)
                 known.trains = any(op.role & OpRole.Backward for op in program.global_block().ops)
