@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bireme.arrays.namespaces import Array, to_host
+from bireme.ending import at_exit
 from bireme.errors import BiremeError, DeadlineExceeded, PeerLost
 from bireme.runtime.scope import Scope
 
@@ -79,8 +80,10 @@ class StateServer:
         self.shown: dict[str, Array] = {}  # what is newer than in the scope
         self._left: set[int] = {self.rank}
         self._asking = threading.Lock()
+        self._closed = False
         self._thread = threading.Thread(target=self._serve, name="bireme-state", daemon=True)
         self._thread.start()
+        self._withdraw = at_exit(self.close)  # before the job is left
 
     def remote(self, number: int, owner: int, like: Array) -> RemoteState:
         """What stands here for variable `number`, which `owner` keeps."""
@@ -115,7 +118,11 @@ class StateServer:
         return to_host(found)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Stay until no rank will ask any more, unless an error ends this one."""
+        """Stay until no rank will ask any more, unless an error ends this one. Safe to repeat."""
+        self._withdraw()
+        if self._closed:
+            return
+        self._closed = True
         if error is None:
             with suppress(PeerLost, DeadlineExceeded):
                 for peer in range(self._questions.size):
