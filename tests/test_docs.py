@@ -145,3 +145,10 @@ def test_the_pages_that_the_site_lists_are_there() -> None:
     listed = re.findall(r"[\w/-]+\.md", text.partition("\nnav:")[2])
     assert [name for name in listed if not (DOCS / name).is_file()] == []
     assert len(listed) == len(set(listed)) > 20
+
+
+def test_the_quick_start_in_chinese_runs_what_the_english_one_runs() -> None:
+    english, chinese = (
+        blocks((DOCS / p).read_text()) for p in ("get-started.md", "zh/quickstart.md")
+    )
+    assert [block for block in english if block not in chinese] == []
