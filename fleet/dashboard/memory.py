@@ -1,24 +1,23 @@
 """Memory: of processes over time, and of the model per server: parameters, states, tables."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bokeh.layouts import column
-from bokeh.models import ColumnDataSource, Div, FactorRange, HoverTool, InlineStyleSheet, LayoutDOM
-from bokeh.plotting import figure
+from bokeh.models import Div, InlineStyleSheet, LayoutDOM
 
 from ..telemetry.asking import Shard
 from ..telemetry.recording import Shards
 from ..telemetry.snapshot import Observed, Snapshot, Status, name_of
+from .bars import Bars
 from .charts import each
 from .feed import Feed
-from .style import TABLE_SHEET, dressed, html_table, size
+from .style import TABLE_SHEET, html_table, size
 from .views import Chart, Lines, Values, View
 
 __all__ = ["Memory", "held", "shard_rows"]
 
-KINDS = ("parameters", "optimizer states", "tables")
-COLOURS = ("#3182bd", "#9ecae1", "#31a354")
+COLOURS = {"parameters": "#3182bd", "optimizer states": "#9ecae1", "tables": "#31a354"}
 HEAD = ("table or variable", "server", "part", "rows", "values", "optimizer states", "")
 RIGHT = HEAD[3:6]
 MOST_ROWS = 60
@@ -35,38 +34,17 @@ class Memory(View):
             Chart("memory of processes", "MB", each(lambda s: s.memory_bytes / 1e6)),
             Chart("rows of tables, all servers", "", _rows),
         ))  # fmt: skip
-        self._source = ColumnDataSource({"name": [], **{kind: [] for kind in KINDS}})
-        self._range = FactorRange()
-        self._bars = self._figure()
+        self._bars = Bars("what servers hold", "MB", COLOURS, 30, "right")
         self._table = Div(
             sizing_mode="stretch_width", stylesheets=[InlineStyleSheet(css=TABLE_SHEET)]
         )
-        self._root = column(self._lines.root, self._bars, self._table, sizing_mode="stretch_width")
+        self._root = column(
+            self._lines.root, self._bars.root, self._table, sizing_mode="stretch_width"
+        )
 
     @property
     def root(self) -> LayoutDOM:
         return self._root
-
-    def _figure(self) -> figure:
-        made = figure(
-            y_range=self._range,
-            height=160,
-            sizing_mode="stretch_width",
-            title="what servers hold (MB)",
-            tools="save",
-        )
-        dressed(made)
-        bars = made.hbar_stack(
-            list(KINDS), y="name", height=0.7, source=self._source, color=COLOURS,
-            legend_label=list(KINDS), line_color="white",
-        )  # fmt: skip
-        for kind, bar in zip(KINDS, bars, strict=True):
-            shown = [("", f"@name: {kind}"), ("", f"@{{{kind}}}{{0.000}} MB")]
-            made.add_tools(HoverTool(renderers=[bar], tooltips=shown))
-        made.add_layout(made.legend[0], "right")
-        made.x_range.start = 0
-        made.ygrid.grid_line_color = None
-        return made
 
     def clear(self) -> None:
         self._lines.clear()
@@ -78,15 +56,7 @@ class Memory(View):
         self._lines.show(None if latest else snapshot.time)
         shards = self.feed.shards
         rows = held(shards, snapshot.observed)
-        names = list(reversed(list(rows)))
-        if names != list(self._range.factors):
-            self._range.factors = names
-            self._bars.height = 90 + 30 * max(1, len(names))
-        data: dict[str, Any] = {"name": list(rows)}
-        for kind in KINDS:
-            data[kind] = [row[kind] / 1e6 for row in rows.values()]
-        if data != dict(self._source.data):
-            self._source.data = data
+        self._bars.show({n: {kind: v / 1e6 for kind, v in r.items()} for n, r in rows.items()})
         text = html_table(HEAD, shard_rows(shards, snapshot.observed), RIGHT)
         if self._table.text != text:
             self._table.text = text

@@ -7,16 +7,7 @@ from html import escape
 from typing import ClassVar
 
 from bokeh.layouts import column
-from bokeh.models import (
-    ColumnDataSource,
-    Div,
-    FactorRange,
-    HoverTool,
-    InlineStyleSheet,
-    LayoutDOM,
-    NumeralTickFormatter,
-)
-from bokeh.plotting import figure
+from bokeh.models import Div, InlineStyleSheet, LayoutDOM, NumeralTickFormatter
 
 from bireme.monitoring.step_clock import PHASES
 
@@ -33,12 +24,12 @@ from ..telemetry.snapshot import (
     state_of,
     straggler_of,
 )
+from .bars import Bars
 from .feed import Feed
 from .style import (
     PHASE_COLOURS,
     TABLE_SHEET,
     clock,
-    dressed,
     duration,
     html_table,
     seconds,
@@ -54,6 +45,7 @@ HEAD = (
 )  # fmt: skip
 RIGHT = HEAD[3:11]
 ROW = 26  # pixels of a bar
+COLOURS = {phase: PHASE_COLOURS[phase] for phase in PHASES}
 
 
 class Overview(View):
@@ -68,43 +60,17 @@ class Overview(View):
         self._table = Div(
             sizing_mode="stretch_width", stylesheets=sheets, css_classes=["processes"]
         )
-        self._source = ColumnDataSource({"name": [], **{phase: [] for phase in PHASES}})
-        self._range = FactorRange()
-        self._bars = self._figure()
-        self._root = column(self._words, self._table, self._bars, sizing_mode="stretch_width")
+        self._bars = Bars(
+            "time of a step by phase, mean of the last seconds", "ms", COLOURS, ROW, "above"
+        )
+        legend, axis = self._bars.root.legend, self._bars.root.xaxis
+        legend.orientation, legend.border_line_color = "horizontal", None
+        axis.formatter = NumeralTickFormatter(format="0.[000]")
+        self._root = column(self._words, self._table, self._bars.root, sizing_mode="stretch_width")
 
     @property
     def root(self) -> LayoutDOM:
         return self._root
-
-    def _figure(self) -> figure:
-        made = figure(
-            y_range=self._range,
-            height=200,
-            sizing_mode="stretch_width",
-            title="time of a step by phase, mean of the last seconds (ms)",
-            tools="save",
-        )
-        dressed(made)
-        bars = made.hbar_stack(
-            list(PHASES),
-            y="name",
-            height=0.75,
-            source=self._source,
-            color=[PHASE_COLOURS[phase] for phase in PHASES],
-            legend_label=list(PHASES),
-            line_color="white",
-        )
-        for phase, bar in zip(PHASES, bars, strict=True):
-            shown = [("", f"@name: {phase}"), ("", f"@{phase}{{0.000}} ms")]
-            made.add_tools(HoverTool(renderers=[bar], tooltips=shown))
-        made.add_layout(made.legend[0], "above")
-        made.legend.orientation = "horizontal"
-        made.legend.border_line_color = None
-        made.xaxis.formatter = NumeralTickFormatter(format="0.[000]")
-        made.x_range.start = 0
-        made.ygrid.grid_line_color = None
-        return made
 
     def show(self, snapshot: Snapshot, *, latest: bool) -> None:
         now = snapshot.time
@@ -115,12 +81,7 @@ class Overview(View):
             if div.text != html:
                 div.text = html
         rows = phase_rows(snapshot.observed)
-        names = [name for name, _ in rows]
-        if list(reversed(names)) != list(self._range.factors):
-            self._range.factors = list(reversed(names))
-            self._bars.height = 110 + ROW * max(1, len(names))
-        columns = {phase: [1e3 * each.get(phase, 0.0) for _, each in rows] for phase in PHASES}
-        self._source.data = {"name": names, **columns}
+        self._bars.show({n: {kind: 1e3 * v for kind, v in row.items()} for n, row in rows})
 
 
 # -- from snapshots to text ----------------------------------------------------------------------
