@@ -24,6 +24,7 @@ FUSIONS = (
     "fuse_bn_add_act_ops",
     "fuse_elewise_add_act_ops",
     "fuse_all_optimizer_ops",
+    "enable_auto_fusion",
 )
 LINES = {
     "plain program": ("plain",),

@@ -53,6 +53,19 @@ def transformer() -> tuple[Any, Any, list[Any]]:
     return layers.mean(layers.square(second)), fluid.optimizer.Adam(1e-4), [first]
 
 
+def gated() -> tuple[Any, Any, list[Any]]:
+    """Three layers of 1024 with gelu written out in elementwise operators, SGD, batch 4096."""
+    h = layers.data("x", [32])
+    ends = []
+    for _ in range(3):
+        h = layers.fc(h, 1024)
+        cube = layers.scale(layers.square(h), 0.044715, 1.0)
+        inner = layers.scale(layers.elementwise_mul(h, cube), 0.797885)
+        h = layers.elementwise_mul(layers.scale(layers.tanh(inner), 0.5, 0.5), h)
+        ends.append(h)
+    return layers.mean(layers.square(h)), fluid.optimizer.SGD(0.01), ends
+
+
 def resnet50() -> tuple[Any, Any, list[Any]]:
     """64 x 64, 10 classes, Momentum with L2 decay, batch 8."""
     loss, ends = resnet.network(64, 10)
@@ -63,6 +76,7 @@ def resnet50() -> tuple[Any, Any, list[Any]]:
 MODELS: dict[str, tuple[Callable[[], Any], int, int]] = {  # with batch and steps a round
     "mlp": (mlp, 128, 20),
     "transformer": (transformer, 8, 10),
+    "gated": (gated, 4096, 2),
     "resnet50": (resnet50, 8, 2),
 }
 

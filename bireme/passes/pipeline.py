@@ -16,6 +16,7 @@ from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .fuse_bn_act import fuse_bn_act
 from .fuse_bn_add_act import fuse_bn_add_act
+from .fuse_elementwise import fuse_elementwise
 from .fuse_elewise_add_act import fuse_elewise_add_act
 from .fuse_optimizer import fuse_adam, fuse_momentum, fuse_sgd
 from .fuse_relu_depthwise_conv import fuse_relu_depthwise_conv
@@ -90,6 +91,7 @@ PASSES = (
     Pass("fuse_sgd_op_pass", _optimizers, fuse_sgd),
     Pass("fuse_momentum_op_pass", _optimizers, fuse_momentum),
     Pass("memory_optimize_pass", _memory, memory_optimize),
+    Pass("fusion_group_pass", _on("enable_auto_fusion"), fuse_elementwise),
     Pass("gradient_scale_pass", _customized, gradient_scale),
     Pass("all_reduce_mode_multi_devices_pass", _all_reduces, data_parallel),
     Pass("reduce_mode_multi_devices_pass", _divides, data_parallel),
@@ -107,7 +109,6 @@ IGNORED = {
     "build_cinn_pass": "there is no CINN compiler here",
     "cache_runtime_context": "plans look nothing up at run time",
     "enable_addto": "gradients are summed in place where nobody else reads them",
-    "enable_auto_fusion": "elementwise operators are computed in tiles that stay in the cache",
     "enable_backward_optimizer_op_deps": "updates follow the program's order",
     "enable_inplace": "plans always write into memory that nobody else reads",
     "enable_sequential_execution": "operators always run in the program's order",

@@ -16,12 +16,14 @@ from bireme.arrays.random import Clock
 from bireme.ir import Block, Operator, VarType
 from bireme.ir.names import without_grad
 from bireme.ops.table import ROWS
+from bireme.passes.fuse_elementwise import GROUP
 
 from .analysis import Access, accesses, kept_for_gradient, last_uses, live, local_names
 from .binding import Binding, kernel_of, parameters_of, takes_lod
 from .coalescing import coalesced, flat_step
 from .context import Layout, RunContext
 from .plan import External, Plan
+from .row_blocks import block_step, grouped
 from .scope import Scope
 from .sends import sent_gradients, together
 from .steps import CONTEXT, Frame, Step
@@ -92,7 +94,7 @@ def _plan(
     offered = sent_gradients(chosen, block) if xp is np else {}
     binding = Binding(block, request.place, xp, layout, held, children, offered)
     template: Frame = [None] * (1 + len(layout.slots)) + [()] * layout.lod
-    chosen = _fold(chosen, binding, template, keep | {e.name for e in loads})
+    chosen = grouped(_fold(chosen, binding, template, keep | {e.name for e in loads}), binding)
     brought = [n for access in chosen if access.row.effect for n in access.writes]
     shared = _shared(block, loads, [*request.feeds, *brought], template, layout)
     return Plan(
@@ -225,6 +227,8 @@ def _units(chosen: Sequence[Access], binding: Binding, keep: frozenset[str]) -> 
 def _step(binding: Binding, access: Access, dead: tuple[str, ...]) -> Step:
     if not access.members:
         return binding.step(access, dead)
+    if GROUP in access.op.attrs:
+        return block_step(access, binding, dead)
     single = [binding.step(member, ()) for member in access.members]
     slots = [binding.layout.slots[name] for name in dead]
     return flat_step(access, binding.layout, binding.xp, single, slots)

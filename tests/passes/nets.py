@@ -75,8 +75,15 @@ def branches() -> Any:
     return layers.mean(made)
 
 
+def gated() -> Any:
+    """A layer whose activation is written out in elementwise operators."""
+    y = layers.fc(layers.data("x", [4]), 8)
+    gate = layers.sigmoid(layers.scale(y, 1.7, 0.1))
+    return layers.mean(layers.elementwise_add(layers.elementwise_mul(y, gate), layers.square(y)))
+
+
 NETS: dict[str, Net] = {
-    net.__name__: net for net in (residual, separable, perceptron, shared, sparse, branches)
+    net.__name__: net for net in (residual, separable, perceptron, shared, sparse, branches, gated)
 }
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L2Decay(0.1)),

@@ -15,12 +15,14 @@ from bireme.ir import Program
 from bireme.ir.verify import verify
 from bireme.passes.fuse_bn_act import fuse_bn_act
 from bireme.passes.fuse_bn_add_act import fuse_bn_add_act
+from bireme.passes.fuse_elementwise import fuse_elementwise
 from bireme.passes.fuse_elewise_add_act import fuse_elewise_add_act
 from bireme.passes.fuse_optimizer import fuse_adam, fuse_momentum, fuse_sgd, separate
 from bireme.passes.fuse_relu_depthwise_conv import fuse_relu_depthwise_conv
 from bireme.passes.gradient_scale import gradient_scale
 from bireme.passes.memory_optimize import memory_optimize
 from bireme.passes.notes import Notes
+from bireme.runtime import row_blocks
 
 from . import nets
 from .nets import NETS, built, losses, notes, shown, strategy
@@ -33,6 +35,7 @@ FIELDS = (
     "fuse_bn_add_act_ops",
     "fuse_elewise_add_act_ops",
     "fuse_all_optimizer_ops",
+    "enable_auto_fusion",
     "memory_optimize",
 )
 
@@ -55,6 +58,9 @@ CASES = {
     "fuse_sgd": Case(fuse_sgd, nets.perceptron, ("sgd", "sum", "scale"), "sgd"),
     "fuse_adam": Case(fuse_adam, nets.perceptron, ("adam", "sum", "scale"), "adam"),
     "memory_optimize": Case(memory_optimize, nets.perceptron, ("add_grad",)),
+    "fuse_elementwise": Case(
+        fuse_elementwise, nets.gated, ("elementwise", "scale", "sigmoid", "square")
+    ),
     "gradient_scale": Case(gradient_scale, nets.perceptron, ("fill", "mean")),
 }
 
@@ -243,6 +249,12 @@ def test_operands_that_are_declared_alike_must_be_alike():
         exe.run(main, feed, [loss], scope=scope)
         with pytest.raises((ProgramError, InvalidArgument), match="declared alike"):
             exe.run(compiled, feed, [loss], scope=scope)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    monkeypatch.setattr(row_blocks, "_LEAST", 2)
+    monkeypatch.setattr(row_blocks, "_BLOCK", 8)
 
 
 @pytest.fixture(autouse=True)
