@@ -54,11 +54,11 @@ def transformer() -> tuple[Any, Any, list[Any]]:
 
 
 def gated() -> tuple[Any, Any, list[Any]]:
-    """Three layers of 1024 with gelu written out in elementwise operators, SGD, batch 4096."""
+    """Three layers of 512 with gelu written out in elementwise operators, SGD, batch 4096."""
     h = layers.data("x", [32])
     ends = []
     for _ in range(3):
-        h = layers.fc(h, 1024)
+        h = layers.fc(h, 512)
         cube = layers.scale(layers.square(h), 0.044715, 1.0)
         inner = layers.scale(layers.elementwise_mul(h, cube), 0.797885)
         h = layers.elementwise_mul(layers.scale(layers.tanh(inner), 0.5, 0.5), h)
