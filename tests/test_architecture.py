@@ -158,6 +158,7 @@ PROVIDERS = {
     "bireme.trainer.operators:Communication",
     "bireme.pserver.serve:Serving",
     "bireme.collective.operators:Collectives",
+    "bireme.collective.pipeline:PipelineStages",
 }
 CIRCLES = {"ir"}  # a program, its blocks and its variables know one another
 SCRIPTS = {  # run by their path, as a user's are

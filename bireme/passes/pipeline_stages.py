@@ -13,10 +13,10 @@ from bireme.ops.table import ROWS
 
 from .notes import Notes
 from .reduce_mode import who_updates
+from .uses import run_once
 
 __all__ = ["Pipeline", "Stage", "cut_into_stages", "pipeline_stages"]
 
-_ONCE = OpRole.Optimize | OpRole.LRSched
 _NAME = "pipeline_pass"
 Names = tuple[str, ...]
 Messages = Mapping[int, Names]  # by the other stage
@@ -103,6 +103,8 @@ class _Cutter:
         self._block = program.global_block()
         self._ops = self._block.ops
         self._check(cuts)
+        late = {id(op) for op in run_once(self._ops)}
+        self._late = [id(op) in late for op in self._ops]
         self._stage_of: dict[str, int] = {}  # value of the forward pass -> stage
         self._at: list[int] = [-1] * len(self._ops)  # stage by operator; -1: run once a step
         self._count = self._place_forward(cuts)
@@ -125,7 +127,11 @@ class _Cutter:
         return None if var is None else var.type
 
     def _place_forward(self, cuts: Sequence[Sequence[str]]) -> int:
-        forward = [i for i, op in enumerate(self._ops) if not op.role & (OpRole.Backward | _ONCE)]
+        forward = [
+            i
+            for i, op in enumerate(self._ops)
+            if not self._late[i] and not op.role & OpRole.Backward
+        ]
         number = 0
         for cut in cuts:
             wanted, found = set(cut), False
@@ -157,7 +163,7 @@ class _Cutter:
                 for name in op.input_arg_names:
                     readers.setdefault(name, self._at[i])
         for i, op in enumerate(self._ops):
-            if op.role & OpRole.Backward and not op.role & _ONCE:
+            if op.role & OpRole.Backward and not self._late[i]:
                 names = [*op.input_arg_names, *op.output_arg_names]
                 bases = [without_grad(n) for n in names if without_grad(n) != n and n != EMPTY]
                 known = [self._stage_of[n] for n in bases if n in self._stage_of]
@@ -223,8 +229,16 @@ class _Cutter:
         return Part(self._of(ops))
 
     def _once(self, chosen: Sequence[bool]) -> Program:
-        pairs = zip(self._ops, self._at, chosen, strict=True)
-        return self._of([op for op, at, wanted in pairs if at == -1 and wanted])
+        """What is run once a step, with the constants of the forward pass that it reads."""
+        triples = list(zip(self._ops, self._at, chosen, strict=True))
+        ops = [op for op, at, wanted in triples if at == -1 and wanted]
+        read = {name for op in ops for name in op.input_arg_names}
+        constants = [
+            op
+            for op, at, _ in triples
+            if at >= 0 and not op.input_arg_names and not read.isdisjoint(op.output_arg_names)
+        ]
+        return self._of([*constants, *ops])
 
     def _of(self, ops: Sequence[Operator]) -> Program:
         made = self._program.clone()

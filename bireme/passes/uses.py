@@ -1,12 +1,14 @@
 """Who reads and writes a name of the global block: what fusing passes ask before they rewrite."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from bireme.ir import EMPTY, Block, Operator, Program, VarType
+from bireme.ir import EMPTY, Block, Operator, OpRole, Program, VarType
 
 from .notes import Notes
 
-__all__ = ["Uses", "accessed", "rewritten"]
+__all__ = ["Uses", "accessed", "rewritten", "run_once"]
+
+_ONCE = OpRole.Optimize | OpRole.LRSched | OpRole.RPC | OpRole.Dist
 
 
 class Uses:
@@ -107,3 +109,13 @@ def _forget(block: Block, names: Iterable[str]) -> None:
         var = block.vars.get(name)
         if var is not None and not var.persistable:
             block._remove_var(name)
+
+
+def run_once(ops: Sequence[Operator]) -> Iterator[Operator]:
+    """Updates, schedules and communication, and what uses the results of updates."""
+    updated: set[str] = set()
+    for op in ops:
+        if op.role & _ONCE or not updated.isdisjoint(op.input_arg_names):
+            yield op
+            if op.role & OpRole.Optimize or not updated.isdisjoint(op.input_arg_names):
+                updated.update(op.output_arg_names)

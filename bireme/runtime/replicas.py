@@ -6,7 +6,7 @@ over the replicas, summed in replica order: with even parts the result is that o
 and it is reproducible.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,12 +20,12 @@ from bireme.errors import FeedError
 from bireme.ir import Operator, OpRole, Program
 from bireme.passes.pipeline import Build
 from bireme.passes.strategies import GradientScaleStrategy
+from bireme.passes.uses import run_once
 
 from .scope import Scope
 
 __all__ = ["Halves", "Replicas", "cut", "joined", "shares"]
 
-_ONCE = OpRole.Optimize | OpRole.LRSched | OpRole.RPC | OpRole.Dist
 Run = Callable[[Program, Mapping[str, Any], Sequence[str], Scope, int], list[Any]]
 
 
@@ -47,7 +47,7 @@ def cut(program: Program) -> Halves:
     """Split a program into the part run per replica and the part run once."""
     each, once = program.clone(), program.clone()
     ops = program.global_block().ops
-    second = list(_run_once(ops))
+    second = list(run_once(ops))
     once_only = {id(op) for op in second}
     first = [op for op in ops if id(op) not in once_only]
     each.global_block().set_ops(first)
@@ -59,16 +59,6 @@ def cut(program: Program) -> Halves:
     backward = [op for op in first if op.role & OpRole.Backward]
     sums = {name for op in backward for name in op.role_var[1::2]}
     return Halves(each, once, passed, states, frozenset(_written(backward)), frozenset(sums))
-
-
-def _run_once(ops: Sequence[Operator]) -> Iterator[Operator]:
-    """Updates, schedules and communication, and what uses the results of updates."""
-    updated: set[str] = set()
-    for op in ops:
-        if op.role & _ONCE or not updated.isdisjoint(op.input_arg_names):
-            yield op
-            if op.role & OpRole.Optimize or not updated.isdisjoint(op.input_arg_names):
-                updated.update(op.output_arg_names)
 
 
 def _written(ops: Sequence[Operator]) -> set[str]:
