@@ -55,6 +55,8 @@ class Core:
         self._names = PushNames(settings)
         self._compiled: set[int] = set()  # blocks that have run
         self._leave_at = 0.0
+        self._newcomers_until = 0.0  # trainers that are about to join shall hear why they cannot
+        self._told: set[int] = set()  # newcomers that have heard of the failure
         self._ended = False
         self._out: list[e.Instruction] = []
         self.metrics = Metrics(self._mode.rounds)
@@ -332,6 +334,8 @@ class Core:
     def _fail(self, failure: e.Failure) -> None:
         self._trainers.blame(failure)
         self._leave_at = self._trainers.now + self._limits.farewell
+        if self._trainers.waited <= self._limits.join:
+            self._newcomers_until = self._trainers.now + self._limits.silence
         self._out.append(e.HangUp())
         reading = {call for call, _ in self._calls.parked}
         for call in [event.call for event in self._calls.unfinished]:
@@ -348,7 +352,9 @@ class Core:
         if isinstance(event, Counted):
             self._discard(event)
         self._reply(ticket, self._failure)
-        self._trainers.tell(getattr(getattr(event, "call", event), "trainer", -1))
+        trainer = getattr(getattr(event, "call", event), "trainer", -1)
+        self._trainers.tell(trainer)
+        self._told.add(trainer)
 
     def _end_if_possible(self) -> None:
         if self._ended:
@@ -359,8 +365,9 @@ class Core:
             )
             self._out += [e.Finish()] if self._ended else []
             return
+        now, coming = self._trainers.now, not self._told.issuperset(self._trainers.missing)
         everybody = all(self._is_lost(m.number) for m in self._trainers.uninformed)
-        if everybody or self._trainers.now >= self._leave_at:
+        if (everybody or now >= self._leave_at) and not (coming and now < self._newcomers_until):
             self._ended = True
             self._out.append(e.Fail(self._failure))
 

@@ -39,6 +39,8 @@ from .values import copied
 
 __all__ = ["NativeServer"]
 
+HEARTBEATS_TURN = 0.5  # seconds for the heartbeat to say why a server has ended, or that it has
+
 
 class NativeServer:
     """A server and the exchange that is open with it. One thread uses it at a time; `cancel` may
@@ -271,7 +273,8 @@ class NativeServer:
                 lost_at = time.monotonic() if lost_at is None else lost_at
                 time.sleep(PAUSE)
                 since = time.monotonic() - lost_at
-                if self.gone or since > max(self._times.silence, self.patience):
+                gone = since > HEARTBEATS_TURN and self.gone
+                if gone or since > max(self._times.silence, self.patience):
                     self._job.check()
                     raise self._lost(since, error) from None
 

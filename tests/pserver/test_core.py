@@ -499,6 +499,34 @@ def test_a_finished_trainers_process_may_end() -> None:
     assert not bench.done
 
 
+def test_a_trainer_that_is_about_to_join_hears_why_it_cannot() -> None:
+    bench = Bench(3)
+    for trainer in (0, 1):
+        bench.hello(trainer)
+    for now in (1.0, 2.0):
+        bench.say(e.Tick(now))
+    bench.say(e.Reset(1, 1, ended=True))
+    bench.say(e.Tick(2.1))
+    beat = bench.next()
+    bench.say(e.Heartbeat(beat, 0, 1, 0))
+    assert "trainer 1 is lost" in bench.answers[beat].text
+    bench.say(e.Tick(3.0))
+    assert not [done for done in bench.done if isinstance(done, e.Fail)]
+    bench.say(e.Hello(bench.next(), 2, 1))
+    assert "trainer 1 is lost" in bench.answers[bench.ticket].text
+    assert failure(bench).peer == "trainer 1"
+
+
+def test_a_failed_server_waits_for_newcomers_as_long_as_for_silent_trainers() -> None:
+    bench = Bench(2)
+    bench.hello(0)
+    bench.say(e.Reset(0, 1, ended=True))
+    for now in range(9):
+        assert not [done for done in bench.done if isinstance(done, e.Fail)]
+        bench.say(e.Tick(float(now)))
+    assert failure(bench).peer == "trainer 0"
+
+
 def test_a_trainer_that_asked_for_no_answer_has_not_heard_of_the_failure() -> None:
     """What answers a push may never be sent: the server stays until the trainer speaks again."""
     bench = Bench(mode=1)

@@ -13,10 +13,12 @@ import pytest
 from bireme.arrays.values import SelectedRows
 from bireme.errors import Aborted, ConfigError, DeadlineExceeded, PeerLost, ProtocolError
 from bireme.ir import VarType
+from bireme.net.carriers import Unreachable
 from bireme.net.frames import Decoder, decode, encode
 from bireme.net.heartbeat import Times
 from bireme.net.messages import Abort, Heartbeat
 from bireme.pserver.membership import Limits
+from bireme.trainer import native_server
 from tests.support.cluster import Cluster, cluster, descending, side_by_side, tiny_server
 from tests.support.faults import Faults
 
@@ -233,6 +235,49 @@ def test_a_silent_trainer_is_named_by_servers_and_trainers() -> None:
             first.servers.exchange({"s0": ("w",)})
         with pytest.raises(PeerLost, match="trainer 0 waited for it"):
             made.servers["s0"].result()
+
+
+class Ended:
+    """A way to a server whose process has ended; the heartbeat hears the cause meanwhile."""
+
+    def __init__(self, inner: Any, hear: Callable[[], None]) -> None:
+        self._inner = inner
+        self._hear = hear
+        self.ended = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def refuses(self) -> bool:
+        return self.ended
+
+    def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
+        if self.ended:
+            self._hear()
+            raise Unreachable("refused")
+        return bytes(self._inner.call(request, timeout, wait))
+
+
+def test_the_end_of_a_server_is_blamed_on_who_caused_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_server, "HEARTBEATS_TURN", 20.0)
+    ways: list[Ended] = []
+
+    def hear() -> None:
+        first.job.fail(Aborted("trainer 1 gave up: bad batch", peer="trainer 1"))
+
+    def dial(endpoint: str) -> Any:
+        ways.append(Ended(made.dial(endpoint), hear))
+        return ways[-1]
+
+    with cluster(FAST, replace(QUICK, silence=20.0)) as made:
+        start(made)
+        first = made.trainer(0, dial)
+        first.servers.greet(["s0"])
+        first.silence()
+        ways[0].ended = True
+        made.servers["s0"].kill()
+        with pytest.raises(Aborted, match="bad batch"):
+            first.servers.exchange({"s0": ("w",)})
 
 
 def test_a_trainer_that_computes_learns_of_the_end_by_heartbeat() -> None:
