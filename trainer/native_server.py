@@ -39,7 +39,7 @@ from .values import copied
 
 __all__ = ["NativeServer"]
 
-HEARTBEATS_TURN = 0.5  # seconds for the heartbeat to say why a server has ended, or that it has
+HEARTBEATS_TURN = 0.35  # seconds for the heartbeat to say why a server has ended, or that it has
 
 
 class NativeServer:
