@@ -4,11 +4,10 @@
 """
 
 import importlib
-import json
 import sys
-import time
 
 import numpy as np
+from rounds import answer
 
 
 def classifier(fluid, prob):
@@ -165,14 +164,7 @@ def main():
 
     for _ in range(3):
         step()
-    print(json.dumps({"operators": len(program.global_block().ops)}), flush=True)
-    for _ in sys.stdin:
-        times = []
-        for _ in range(steps):
-            start = time.perf_counter()
-            step()
-            times.append(time.perf_counter() - start)
-        print(json.dumps(times), flush=True)
+    answer({"operators": len(program.global_block().ops)}, step, steps)
     exe.close()
 
 
