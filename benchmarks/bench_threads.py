@@ -3,9 +3,10 @@
 Each case is a step: forward, mean, backward. Every side and number of threads is a process of its
 own; they take turns, case by case, so that they meet the same machine; ratios mean more than times.
 `gain` is the time with one thread over that with more, the median over rounds; of a round, the
-steps that other processes disturbed least count (`undisturbed.py`). The last table starts more
-processes than there are cores, all at once. Ours keeps freed memory, as `bireme run` does. Name a
-Python with torch in TORCH_PYTHON.
+steps that other processes disturbed least count (`undisturbed.py`). The next table says what the
+machine can gain: plain NumPy in one process, and in two at once that share nothing; no number of
+threads gains more. The last one starts more processes than there are cores, all at once. Ours keeps
+freed memory, as `bireme run` does. Name a Python with torch in TORCH_PYTHON.
 
     python benchmarks/bench_threads.py [--threads 2] [--rounds 6] [--save FILE] [CASE ...]
 """
@@ -15,7 +16,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -98,6 +99,14 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[..., Any], Callable[..., Any]]]
         lambda nn: nn.Tanh(),
     ),
 }
+CEILINGS: dict[str, tuple[int, Callable[[Any, Any, Any], Any]]] = {
+    "product 512 x 512 x 512": (1 << 18, lambda *all: np.matmul(*map(_square, all))),
+    "tanh, 16,384 elements": (1 << 14, lambda a, b, c: np.tanh(a, out=c)),
+    "sum, 65,536 elements": (1 << 16, lambda a, b, c: np.add(a, b, out=c)),
+    "sum, 1,048,576 elements": (1 << 20, lambda a, b, c: np.add(a, b, out=c)),
+    "sum, 16,777,216 elements": (1 << 24, lambda a, b, c: np.add(a, b, out=c)),
+    "copy, 16,777,216 elements": (1 << 24, lambda a, b, c: np.copyto(c, a)),
+}
 STAGE = "residual stage 64 > 256, 28 x 28, batch 8"
 
 
@@ -166,13 +175,24 @@ def torch_stage(nn: Any) -> Any:
     return nn.Sequential(Block(64), Block(256), Block(256))
 
 
+def numpy_step(name: str) -> Callable[[], Any]:
+    size, work = CEILINGS[name]
+    a, b, c = (np.ones(size, np.float32) for _ in range(3))
+    return lambda: work(a, b, c)
+
+
+def _square(flat: Any) -> Any:
+    side = int(flat.size**0.5)
+    return flat.reshape(side, side)
+
+
 def worker(side: str, threads: str) -> None:
     """Answer each case in the input with the times of as many steps as fit a round."""
     if side == "torch":
         import torch
 
         torch.set_num_threads(int(threads))
-    makers = {"bireme": bireme_step, "torch": torch_step}
+    makers = {"bireme": bireme_step, "torch": torch_step, "numpy": numpy_step}
     steps: dict[str, Callable[[], Any]] = {}
     for line in sys.stdin:
         name = line.strip()
@@ -227,6 +247,22 @@ def row(case: str, sides: dict[tuple[str, int], Side], rounds: int) -> str:
     return "".join(cells)
 
 
+def ceiling(case: str, sides: Sequence[Side], rounds: int) -> str:
+    """How much more of it the machine does in two processes than in one."""
+    alone, both = [], []
+    for turn in range(rounds + 1):
+        sides[0].ask(case)
+        one = sides[0].answer()
+        for side in sides:
+            side.ask(case)
+        found = [side.answer() for side in sides]
+        if turn:
+            alone.append(one)
+            both.append(max(found))
+    gain = median(len(sides) * a / b for a, b in zip(alone, both, strict=True))
+    return f"{case:52}{median(alone) * 1e3:10.3f}{median(both) * 1e3:10.3f}{gain:7.2f}"
+
+
 def crowd(name: str, threads: int, count: int, rounds: int) -> str:
     """The stage in `count` processes at once, each with so many threads."""
     sides = [Side(name, threads) for _ in range(count)]
@@ -266,6 +302,12 @@ def main() -> None:
     for case in options.cases:
         tell(row(case, sides, options.rounds))
     for side in sides.values():
+        side.close()
+    tell("\nNumPy alone: one process, two at once, and how much more is done together")
+    pair = [Side("numpy", 1) for _ in range(2)]
+    for case in CEILINGS:
+        tell(ceiling(case, pair, options.rounds))
+    for side in pair:
         side.close()
     tell(f"\n{STAGE}, in several processes at once")
     tell(f"{'':10}{'threads':>10}{'processes':>11}{'ms per step':>12}")
