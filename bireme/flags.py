@@ -82,6 +82,12 @@ TABLE: tuple[Flag, ...] = (
         "what the restart of a process loses: checkpoint, the steps since the last one; step, "
         "nothing: processes of a sync job record every round below FLAGS_checkpoint_dir",
     ),
+    Flag(
+        "rewind",
+        0,
+        "how often a process that has lost a peer starts itself again in place, to go on from the "
+        "newest checkpoint, and waits FLAGS_rejoin_seconds for the other; 0: it ends",
+    ),
     Flag("rejoin_seconds", 60.0, "how long a process that was killed is waited for"),
     Flag("admin_port", -1, "health, metrics, status and stacks by HTTP: -1 none, 0 any free port"),
     Flag("trace_dir", "", "record every operator, for `bireme trace`; written there at the end"),

@@ -31,6 +31,7 @@ class Keeper:
     """One server's part of every checkpoint."""
 
     def __init__(self, program: Program, scope: Scope, tables: Tables) -> None:
+        self.began: str | None = None  # name of the checkpoint that was resumed; "": there was none
         self._scope = scope
         self._tables = tables
         block = program.global_block()
@@ -80,6 +81,8 @@ class Keeper:
         """
         root = flags.get("checkpoint_dir")
         found = newest_checkpoint(root) if root else None
+        if root:
+            self.began = found.folder.name if found is not None else ""
         if found is None:
             return None
         self.restore(found)

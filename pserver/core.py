@@ -165,7 +165,7 @@ class Core:
     def _abort(self, event: e.Abort) -> None:
         me = f"server {self._settings.endpoint}"
         peer = me if event.trainer < 0 else f"trainer {event.trainer}"
-        if self._trainers.is_former(event.trainer, event.incarnation):
+        if event.trainer >= 0 and not self._trainers.is_member(event.trainer, event.incarnation):
             self._reply(event.ticket, refusals.superseded(event.trainer))
             return
         self._reply(event.ticket, e.Accepted())

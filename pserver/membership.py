@@ -85,15 +85,16 @@ class Trainers(Membership[Failure]):
         """Seconds after which a trainer that beats counts as lost."""
         return self._limits.silence
 
-    def is_former(self, trainer: int, incarnation: int) -> bool:
-        """Whether this is not the life of the trainer that takes part."""
+    def is_member(self, trainer: int, incarnation: int) -> bool:
+        """Whether this is the life of the trainer that takes part."""
         member = self.get(trainer)
-        return member is not None and member.life != incarnation
+        return member is not None and member.life == incarnation
 
     def follows(self, trainer: int, incarnation: int) -> bool:
         """Whether this is another life of a trainer, and may take its place."""
         takes_part = trainer in self.expected() and self._limits.rejoin > 0
-        return takes_part and self.is_former(trainer, incarnation)
+        known = takes_part and self.get(trainer) is not None
+        return known and not self.is_member(trainer, incarnation)
 
     def is_away(self, trainer: int) -> bool:
         """Whether a trainer has no connection, or is silent."""

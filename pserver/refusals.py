@@ -72,7 +72,10 @@ def finished(trainer: int) -> Failure:
 
 
 def stranger(trainer: int) -> Failure:
-    return Failure("ProtocolError", f"trainer {trainer} has not introduced itself to this server")
+    return Failure(
+        "PeerLost",
+        f"trainer {trainer} has not introduced itself to this server, which was started again",
+    )
 
 
 def not_greeted(endpoint: str, trainer: int) -> Failure:

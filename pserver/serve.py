@@ -15,11 +15,13 @@ from typing import Any, Self
 from bireme import flags
 from bireme.arrays import blas
 from bireme.arrays.malloc import keep_memory
+from bireme.ending import at_exit
 from bireme.ir import Operator
 from bireme.monitoring.counters import Sample, tally
 from bireme.net.error_replies import raised
 from bireme.net.grpc_server import listening, native_methods, unary_methods
 from bireme.net.socket_server import accepting
+from bireme.rewinding import allowed, rewind, rewound
 from bireme.runtime.context import Env
 from bireme.runtime.effects import Effect, EffectContext
 
@@ -49,7 +51,7 @@ def limits() -> Limits:
     return Limits(
         silence=0.6 * heartbeat,
         quiet=float(flags.get("worker_update_interval_secs")),
-        join=float(flags.get("join_seconds")),
+        join=float(flags.get("rejoin_seconds" if rewound() else "join_seconds")),
         patience=max(1.0, flags.get("rpc_deadline") / 1000 - 5),
         farewell=max(1.0, 0.2 * heartbeat),
         early=int(flags.get("rpc_early_calls")),
@@ -81,6 +83,7 @@ class Serving(Effect):
             return self._context.executor.prepare(program, block, env.scope)
 
         starts_over = True
+        withdraw = at_exit(rewind) if allowed() else None
         while starts_over:
             updates = Updates(program, settings, env.scope, prepare)
             known = begin(program, settings, updates, time.time_ns())
@@ -88,6 +91,8 @@ class Serving(Effect):
             if starts_over:
                 print(f"server {settings.endpoint}: the job has begun anew", file=sys.stderr)
                 forget(updates)
+        if withdraw is not None:
+            withdraw()
 
 
 def host(settings: Settings, updates: Updates, times: Limits, known: Known | None = None) -> bool:

@@ -128,6 +128,7 @@ class Server:
             durable=self._recorder is not None,
             passed=answer.passed,
             pushed=answer.pushed,
+            began=self._updates.keeper.began,
         )
         return encode(welcome)
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from bireme import flags
 from bireme.errors import ConfigError, FormatError, UnsupportedError
-from bireme.io.checkpoint import folder_of, newest_step, prune
+from bireme.io.checkpoint import folder_of, newest_step, prune, step_and_run
 from bireme.io.disk import Disk
 from bireme.io.parts import Piece, write_part
+from bireme.io.predecessor import begun_with
 from bireme.io.remote import is_remote, of_servers
 from bireme.io.resuming import pieces_of
 from bireme.ir import Operator, Program
@@ -43,7 +44,9 @@ class Saver:
                 "FLAGS_checkpoint_every_steps needs FLAGS_checkpoint_dir",
                 hint="set FLAGS_checkpoint_dir to a directory that all processes see",
             )
-        found = newest_step(self._root) if steps is None and flags.get("checkpoint_dir") else 0
+        begun = begun_with.get(trainer)
+        found = newest_step(self._root) if begun is None and flags.get("checkpoint_dir") else 0
+        found = step_and_run(Path(begun))[0] if begun else found
         self.steps = found if steps is None else steps
 
     def after_step(self, pool: ServerPool, env: Any, program: Program) -> None:

@@ -17,7 +17,6 @@ from bireme.ir import DistributedMode
 from bireme.monitoring.counters import tally
 from bireme.net import messages as m
 from bireme.net.carriers import Endpoint, Exchange, Unreachable
-from bireme.net.error_replies import raised
 from bireme.net.frames import (
     Buffer,
     Decoder,
@@ -34,7 +33,7 @@ from bireme.net.memory import Mappings
 
 from .gradient_buffers import GradientBuffers
 from .job_state import JobState
-from .session import PAUSE, greet, greet_again, say
+from .session import PAUSE, greet, greet_again, refused, say
 from .values import copied
 
 __all__ = ["NativeServer"]
@@ -224,7 +223,7 @@ class NativeServer:
         try:
             received = self._persist()
             if isinstance(received.message, m.Refused):
-                raise raised(received.message)
+                raise refused(self.endpoint, received.message)
         except BaseException:
             keeps = False
             raise

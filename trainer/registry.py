@@ -11,6 +11,7 @@ from bireme.monitoring.counters import tally
 from bireme.net.carriers import Dial, Endpoint
 from bireme.net.grpc_client import GrpcEndpoint
 from bireme.net.heartbeat import times
+from bireme.rewinding import rewind
 
 from .trainer import Trainer, leave_now
 
@@ -82,6 +83,7 @@ class Registry:
             return
         for trainer in list(self._trainers.values()):
             trainer.abort(describe(error))
+        rewind(error)
 
 
 trainers = Registry()

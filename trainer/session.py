@@ -9,16 +9,17 @@ import time
 from dataclasses import dataclass
 
 from bireme import flags
-from bireme.errors import DeadlineExceeded, PeerLost, ProtocolError
+from bireme.errors import BiremeError, ConfigError, DeadlineExceeded, PeerLost, ProtocolError
 from bireme.net import messages as m
 from bireme.net.carriers import Carrier, Endpoint, Unreachable
 from bireme.net.error_replies import raised
 from bireme.net.frames import decode, encode
 from bireme.net.memory import Arena, available
+from bireme.rewinding import allowed
 
 from .job_state import JobState
 
-__all__ = ["PAUSE", "Session", "greet", "greet_again", "say"]
+__all__ = ["PAUSE", "Session", "greet", "greet_again", "refused", "say"]
 
 PAUSE = 0.1  # seconds between two attempts to reach a server
 
@@ -59,7 +60,10 @@ def greet(endpoint: Endpoint, job: JobState) -> Session:
             )
         try:
             return _greeted(endpoint, job, _arena(), min(left, 10.0))[0]
-        except (Unreachable, DeadlineExceeded):
+        except (Unreachable, DeadlineExceeded, PeerLost, ConfigError) as error:
+            former = isinstance(error, PeerLost | ConfigError)  # a server that has yet to rewind
+            if former and not (allowed() and time.monotonic() - began < job.times.silence):
+                raise
             waited = time.monotonic() - began
             print(f"trainer {job.trainer} waits for {name}: {waited:.0f} s", file=sys.stderr)
             time.sleep(PAUSE)
@@ -156,5 +160,13 @@ def say(endpoint: Endpoint, message: m.Message, timeout: float, wait: bool = Fal
     """One small request; a refusal is raised."""
     answer = decode([endpoint.call(encode(message), timeout, wait)]).message
     if isinstance(answer, m.Refused):
-        raise raised(answer)
+        raise refused(endpoint, answer)
     return answer
+
+
+def refused(endpoint: Endpoint, answer: m.Refused) -> BiremeError:
+    """A server's refusal as an error, which names somebody."""
+    error = raised(answer)
+    if isinstance(error, PeerLost):
+        error.peer = error.peer or f"server {endpoint.endpoint}"
+    return error

@@ -12,8 +12,10 @@ from bireme.monitoring.counters import tally
 from bireme.net import messages as m
 from bireme.net.carriers import Dial, Unreachable
 from bireme.net.heartbeat import Heartbeat, Times
+from bireme.rewinding import rewind
 from bireme.runtime.scope import Scope
 
+from .beginnings import agree
 from .checkpoints import Saver
 from .job_state import JobState
 from .native_server import NativeServer
@@ -42,7 +44,7 @@ class Trainer:
         incarnation = time.time_ns() ^ (os.getpid() << 40) & ((1 << 62) - 1)
         self.job = JobState(number, incarnation, times, self._failed)
         self.rejoining = Rejoining(number, lambda: self.saver.steps)
-        self.servers = ServerPool(dial, self.job, self._met, self.rejoining.met)
+        self.servers = ServerPool(dial, self.job, self._met, self._greeted)
         self.immediate = Immediate()
         self.strategy: Strategy = self.immediate  # another while a communicator runs
         self._saver: Saver | None = None
@@ -85,6 +87,11 @@ class Trainer:
     @scope.setter
     def scope(self, scope: Scope) -> None:
         self._scope = weakref.ref(scope)
+
+    def _greeted(self, pool: ServerPool) -> None:
+        """Servers have welcomed this trainer: find out where it begins."""
+        agree(pool, self.number)
+        self.rejoining.met(pool)
 
     def _met(self, server: NativeServer) -> None:
         """A server knows this trainer: it expects heartbeats from now on."""
@@ -213,5 +220,6 @@ class Trainer:
 
 def leave_now(error: BiremeError) -> None:
     """The job has failed and this process does not notice: say so, and end it."""
+    rewind(error)
     print(f"bireme: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     os._exit(1)

@@ -24,6 +24,7 @@ from .parts import Part, is_there, unlist
 
 __all__ = [
     "Checkpoint",
+    "checkpoint_named",
     "folder_of",
     "folders_in",
     "is_folder_name",
@@ -174,6 +175,16 @@ def newest_checkpoint(root: str | Path) -> Checkpoint | None:
     """
     found = next(_complete(path_of(root)), None)
     return None if found is None else Checkpoint(*found)
+
+
+def checkpoint_named(root: str | Path, name: str) -> Checkpoint | None:
+    """The complete checkpoint of this name under `root`, or None.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    found = (each for each in _complete(path_of(root), damaged=False) if each[0].name == name)
+    return next((Checkpoint(*each) for each in found), None)
 
 
 def newest_step(root: str | Path) -> int:

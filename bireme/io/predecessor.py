@@ -9,7 +9,7 @@ from typing import Any
 
 from bireme.arrays.namespaces import Array
 
-__all__ = ["Predecessor", "predecessors"]
+__all__ = ["Predecessor", "begun_with", "predecessors"]
 
 
 @dataclass
@@ -42,3 +42,4 @@ class Predecessor:
 
 
 predecessors: dict[int, Predecessor] = {}  # of this process, by trainer
+begun_with: dict[int, str] = {}  # trainer -> the checkpoint that its servers have begun with

@@ -11,18 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from bireme import flags
 from bireme.arrays.growing_table import Table
 from bireme.arrays.namespaces import Array, to_host
 from bireme.arrays.values import LoDTensor
 from bireme.errors import BiremeError, FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Program, Variable, VarType
+from bireme.paths import path_of
 from bireme.runtime.scope import Scope, global_scope
 
-from .checkpoint import Checkpoint, folder_of, newest_checkpoint, prune
+from .checkpoint import Checkpoint, checkpoint_named, folder_of, newest_checkpoint, prune
 from .disk import Disk
 from .manifest import LAST_STEP
 from .parts import Piece, write_part
-from .predecessor import Predecessor, predecessors
+from .predecessor import Predecessor, begun_with, predecessors
 from .remote import is_remote, of_servers
 from .variables import is_persistable, plain
 
@@ -115,7 +117,7 @@ def load_checkpoint(
             the readers' positions.
         InvalidArgument: a table has not begun: the startup program has not run in this scope.
     """
-    found = newest_checkpoint(dirname)
+    found = _found(dirname, trainer)
     left = predecessors.get(trainer) if trainer is not None else None
     newest = left or found
     if newest is None:
@@ -138,6 +140,17 @@ def load_checkpoint(
     if left is not None:
         program._runs_before, left.resumed = left.runs, True
     return newest.step
+
+
+def _found(dirname: str | Path, trainer: int | None) -> Checkpoint | None:
+    """The checkpoint that the trainer's servers have begun with, if that is known, and it is still
+    there; else the newest.
+    """
+    name = begun_with.get(trainer) if trainer is not None else None
+    root = flags.get("checkpoint_dir")
+    if name is None or not root or path_of(root).absolute() != path_of(dirname).absolute():
+        return newest_checkpoint(dirname)
+    return (checkpoint_named(dirname, name) or newest_checkpoint(dirname)) if name else None
 
 
 Source = Checkpoint | Predecessor

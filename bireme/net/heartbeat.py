@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bireme import flags
 from bireme.errors import BiremeError, DeadlineExceeded, FormatError, PeerLost, ProtocolError
+from bireme.rewinding import rewound
 
 from . import messages as m
 from .carriers import Endpoint, Unreachable
@@ -46,7 +47,7 @@ def times() -> Times:
         beat=0.1 * heartbeat,
         silence=0.6 * heartbeat,
         deadline=flags.get("rpc_deadline") / 1000,
-        join=float(flags.get("join_seconds")),
+        join=float(flags.get("rejoin_seconds" if rewound() else "join_seconds")),
         rejoin=float(flags.get("rejoin_seconds")),
         grace=0.15 * heartbeat,
     )
@@ -142,7 +143,12 @@ class Heartbeat:
             answer = decode([self._endpoint.call(request, timeout)]).message
         except (Unreachable, DeadlineExceeded, FormatError, ProtocolError) as error:
             return error
-        return raised(answer) if isinstance(answer, m.Refused) else None
+        if not isinstance(answer, m.Refused):
+            return None
+        refusal = raised(answer)
+        if isinstance(refusal, PeerLost):
+            refusal.peer = refusal.peer or f"server {self._endpoint.endpoint}"
+        return refusal
 
     def _lost(self, since: float, patience: float) -> PeerLost:
         step = self._beat().step

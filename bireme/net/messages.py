@@ -169,6 +169,7 @@ class Welcome(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     durable: bool = False  # a later life will continue the work of this one
     passed: int = 0  # barriers of this trainer's number so far, in whatever life
     pushed: int = 0  # pushes since, of a former life of it
+    began: str | None = None  # name of the checkpoint that this server has begun with; "": of none
 
 
 class Accepted(Message, frozen=True, array_like=True, tag=True, kw_only=True):

@@ -18,12 +18,13 @@ MakeJob = Callable[..., Any]
 STEPS, SAVED = 24, 7
 
 
-def started(made: Any, folder: str, *more: str) -> dict[str, str]:
+def started(made: Any, folder: str, *more: str, **flags: str) -> dict[str, str]:
     """Start every role of a job that records its rounds; its environment."""
     env = {
         "FLAGS_checkpoint_dir": str(made.folder / folder),
         "FLAGS_checkpoint_every_steps": str(SAVED),
         "FLAGS_durability": "step",
+        **flags,
     }
     for role in made.endpoints:
         made.start(role, **env)
@@ -83,6 +84,31 @@ def test_a_trainer_killed_again_and_again_goes_on(
         assert one["losses"] == expected["losses"][-len(one["losses"]) :]
     assert "goes on with step" in made.processes[trainer].text
     assert not list((tmp_path / "kept" / "write-ahead").iterdir())
+
+
+@pytest.mark.parametrize("killed", ["0", "1", "first server", "last server"])
+def test_survivors_go_back_to_the_newest_checkpoint(
+    killed: str, job: MakeJob, whole: list[Any], tmp_path: Path
+) -> None:
+    """Without a launcher, and without records: the test starts the killed process alone."""
+    made = job(2, 2)
+    more = {"FLAGS_durability": "checkpoint", "FLAGS_rewind": "2", "FLAGS_heartbeat_seconds": "20"}
+    env = started(made, "kept", "--pause", "0.05", **more)
+    servers = {"first server": made.endpoints[0], "last server": made.endpoints[1]}
+    role = servers.get(killed, killed)
+    survivors = {name: process.popen.pid for name, process in made.processes.items()}
+    made.processes["1" if role == "0" else "0"].until("step 10\n")
+    made.kill(role)
+    given = [] if killed in servers else ["--out", str(tmp_path / f"{role}.json")]
+    made.start(role, "--steps", str(STEPS), "--pause", "0.05", *given, **env)
+    for one, expected in zip(ended(made), whole, strict=True):
+        assert one["params"] == expected["params"]
+        assert one["losses"] == expected["losses"][-len(one["losses"]) :]
+        assert len(one["losses"]) in (STEPS - SAVED, STEPS)
+    for name, process in made.processes.items():
+        if name != role:
+            assert process.popen.pid == survivors[name]
+            assert process.text.count("going back to the newest checkpoint (1 of 2)") == 1
 
 
 def test_a_job_that_begins_anew_does_not_go_on_with_the_record(
