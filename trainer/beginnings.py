@@ -24,7 +24,7 @@ def agree(pool: ServerPool, trainer: int) -> None:
         return
     found: dict[str, NativeServer] = {}
     for server in pool.native:
-        if server.welcomed.began is not None and not server.welcomed.durable:
+        if server.welcomed.began is not None:  # otherwise it goes on from its record
             found.setdefault(server.welcomed.began, server)
     if len(found) > 1:
         names = ", ".join(f"{server.name} with {name or 'none'}" for name, server in found.items())

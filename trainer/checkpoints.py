@@ -85,7 +85,8 @@ class Saver:
         parts = (*(f"server-{i}" for i in range(len(pool))), "trainer-0")
         if self._trainer == 0:
             save(pool, str(folder), step, parts, everybody)
-        head = {"step": step, "parts": parts, "readers": positions()}
+        runs = env.context.clock.step + 1
+        head = {"step": step, "parts": parts, "readers": positions(), "runs": runs}
         try:
             mine = _own(program, env.get)
             size = write_part(disk, folder / f"trainer-{self._trainer}", head, mine)

@@ -29,7 +29,7 @@ class Predecessor:
 
     def state(self, part: str) -> dict[str, Any]:
         """See `Checkpoint.state`; this is one part only."""
-        return {"readers": self.readers}
+        return {"readers": self.readers, "runs": self.runs}
 
     def is_table(self, name: str) -> bool:
         return False

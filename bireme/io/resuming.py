@@ -137,8 +137,9 @@ def load_checkpoint(
     _put_readers(newest, part, readers)
     for change in changes:
         change()
+    program._runs_before = newest.state(part).get("runs", program._runs_before)
     if left is not None:
-        program._runs_before, left.resumed = left.runs, True
+        left.resumed = True
     return newest.step
 
 

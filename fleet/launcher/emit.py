@@ -66,6 +66,7 @@ def _slurm(job: Job, name: str) -> str:
         f"# {_shape(job)}; srun makes one task of each, servers first",
         "set -euo pipefail",
         f"export {FIRST_ARE_SERVERS}={job.server_count}",
+        *([f"export FLAGS_rewind=${{FLAGS_rewind:-{job.restart}}}"] if _rewinds(job) else []),
         "# a port for each process of a node, which other jobs there do not have",
         "export PADDLE_PORT=${PADDLE_PORT:-$((10000 + ${SLURM_JOB_ID:-0} % 200 * 100))}",
         "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}",
@@ -77,11 +78,26 @@ def _slurm(job: Job, name: str) -> str:
         f"for BIREME_RESTART_COUNT in $(seq 0 {job.restart}); do",
         "    export BIREME_RESTART_COUNT",
         "    srun --distribution=block --kill-on-bad-exit=1 --label \\",
-        f"        {shlex.join(_command(job))} && exit 0 || code=$?",
+        f"        {_task(job)} && exit 0 || code=$?",
         "done",
         "exit $code",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _rewinds(job: Job) -> bool:
+    """Whether processes that lose a peer go back to the newest checkpoint in place."""
+    return bool(job.restart and job.server_count)
+
+
+def _task(job: Job) -> str:
+    """One task: a process that is killed by a signal is started again."""
+    command = shlex.join(_command(job))
+    if not _rewinds(job):
+        return command
+    again = '[ "$code" -gt 128 ] && [ "$code" != 143 ]'
+    loop = f"for n in $(seq 0 {job.restart}); do {command}; code=$?; {again} || break; done"
+    return f"bash -c {shlex.quote(f'{loop}; exit $code')}"
 
 
 def _shape(job: Job) -> str:
@@ -99,6 +115,8 @@ def _kubernetes(job: Job, image: str, name: str) -> str:
         "PADDLE_TRAINERS_NUM": str(job.trainers),
         PEERS: ",".join(trainers),
     }
+    if _rewinds(job):
+        shared["FLAGS_rewind"] = str(job.restart)
     if servers:
         shared[SERVERS] = ",".join(servers)
     else:

@@ -28,6 +28,7 @@ __all__ = ["Watch", "run_job"]
 
 TICK = 0.2
 RESTART = "BIREME_RESTART_COUNT"  # number of restarts of the job, for its processes
+REWIND = "FLAGS_rewind"  # how often a process of the job may go back to the newest checkpoint
 TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
@@ -39,7 +40,7 @@ def run_job(
     runner: Runner | None = None,
 ) -> int:
     """Run the cluster to its end, with restarts after failures if the job allows them: of a killed
-    process alone where it loses nothing, else of the whole job. The exit code is the first
+    process alone in a job with servers, else of the whole job. The exit code is the first
     failure's, or 0. `announce` prints the processes before they start; `runner` starts them, by
     default on this machine.
     """
@@ -57,6 +58,8 @@ def run_job(
         environ["FLAGS_place"] = "cpu"
     if not job.spans_hosts:  # launchers of other nodes would generate different tokens
         ensure_token(environ)
+    if job.restart and job.server_count and runner is None:
+        environ.setdefault(REWIND, str(job.restart))
     left, attempt = job.restart, 0
     while True:
         given = {**environ, RESTART: str(attempt)}
@@ -73,8 +76,11 @@ def run_job(
 
 
 def _survives(job: Job, environ: Mapping[str, str]) -> bool:
-    """Whether a process that is killed can continue where it was."""
-    return job.server_count > 0 and environ.get("FLAGS_durability") == "step"
+    """Whether a process that is killed can be started again alone: it continues where it was, or
+    the others go back to the newest checkpoint with it.
+    """
+    ready = environ.get("FLAGS_durability") == "step" or environ.get(REWIND, "0") != "0"
+    return job.server_count > 0 and ready
 
 
 @dataclass(slots=True)

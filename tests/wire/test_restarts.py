@@ -220,3 +220,15 @@ def test_the_launcher_restarts_a_killed_process_alone(tmp_path: Path, unkilled: 
     for name, expected in unkilled[1].items():
         assert found[name] == {key: expected[key] for key in found[name]}
         assert len(found[name]) > len(expected) - 2  # the loss of the step that was killed
+
+
+def test_without_records_the_others_go_back_with_it(tmp_path: Path, unkilled: Any) -> None:
+    killed = {(0, 5): ("trainer 1",), (1, 8): ("server 0",), (0, 11): ("trainer 0",)}
+    said, found = launched(tmp_path / "job", killed, FLAGS_checkpoint_every_steps="3")
+    names = [name for each in killed.values() for name in each]
+    assert said == [
+        f"{name} was killed (exit code 137); restarting it alone ({number} of 3)"
+        for number, name in enumerate(names, 1)
+    ]
+    for name, expected in unkilled[1].items():
+        assert found[name] == {key: expected[key] for key in found[name]}
