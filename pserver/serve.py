@@ -114,6 +114,7 @@ def host(settings: Settings, updates: Updates, times: Limits, known: Known | Non
         updates.shards,
     )
     tally.enter("server", settings.index)
+    tally.rewinds = rewound()
     tally.sources.append(view)
     try:
         with blas.SINGLE:  # updates run on a thread of their own, from which BLAS takes no orders

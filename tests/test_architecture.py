@@ -33,6 +33,7 @@ FLOORS = (
     "reader",
     "io",
     "dataset export",
+    "rewinding",
     "net",
     "collective",
     "average contrib core debugger distributed evaluator install_check metrics profiler",

@@ -11,7 +11,7 @@ from bireme.monitoring.counters import tally
 from bireme.net.carriers import Dial, Endpoint
 from bireme.net.grpc_client import GrpcEndpoint
 from bireme.net.heartbeat import times
-from bireme.rewinding import rewind
+from bireme.rewinding import rewind, rewound
 
 from .trainer import Trainer, leave_now
 
@@ -38,6 +38,7 @@ class Registry:
             if trainer is None:
                 self._begin()
                 tally.enter("trainer", number)
+                tally.rewinds = rewound()
                 trainer = Trainer(number, self.dial, times(), leave_now)
                 self._trainers[number] = trainer
             return trainer

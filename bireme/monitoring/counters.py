@@ -91,6 +91,7 @@ class Tally:
     retries: int = 0
     unsaved: int = 0
     unrecorded: int = 0
+    rewinds: int = 0
     faults: deque[Fault] = field(default_factory=lambda: deque(maxlen=FAULTS))
     step_seconds: Histogram = field(default_factory=Histogram)
     waits: Histogram = field(default_factory=Histogram)
@@ -178,6 +179,7 @@ class Tally:
             yield Sample("bireme_metric", value, {**mine, "name": name})
         yield Sample("bireme_checkpoint_failures_total", self.unsaved, mine)
         yield Sample("bireme_record_failures_total", self.unrecorded, mine)
+        yield Sample("bireme_rewinds_total", self.rewinds, mine)
         if self.saves.count:
             yield Sample("bireme_checkpoint_seconds", self.saves, {"kind": "save"})
         if self.role != "server":

@@ -52,6 +52,10 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "counter",
         "records that ended because the disk refused, while training went on",
     ),
+    "bireme_rewinds_total": (
+        "counter",
+        "how often this process has gone back to the newest checkpoint because a peer was lost",
+    ),
     "bireme_peer_up": ("gauge", "1 while the trainer takes part"),
     "bireme_peer_last_heartbeat_timestamp_seconds": ("gauge", "when the trainer was last heard"),
     "bireme_incarnation": ("gauge", "start time of this process; it grows with every restart"),

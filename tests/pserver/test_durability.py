@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bireme as fluid
-from bireme.errors import ConfigError, FormatError, PeerLost, ProtocolError
+from bireme.errors import ConfigError, FormatError, PeerLost
 from bireme.io.disk import Disk
 from bireme.io.write_ahead_log import FOLDER
 from bireme.ir import DistributedMode
@@ -265,7 +265,7 @@ def test_a_server_that_records_nothing_is_not_continued(small: Small) -> None:
     small.step()
     fluid.set_flags({"FLAGS_durability": "checkpoint"})
     small.restart()
-    with pytest.raises(ProtocolError, match="has not introduced itself"):
+    with pytest.raises(PeerLost, match="has not introduced itself"):
         small.step()
 
 

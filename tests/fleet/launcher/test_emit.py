@@ -135,7 +135,25 @@ def test_a_batch_script_begins_again_as_often_as_it_may(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.split()) == (1, ["0", "1"])
 
 
-@pytest.mark.parametrize("options", [{}, {"gpus": ("0", "1")}, {"mode": "nccl2", "cpu": True}])
+@pytest.mark.wire
+def test_a_killed_task_alone_begins_again(tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text(
+        "import os, pathlib, signal\n"
+        "rank = os.environ['SLURM_PROCID']\n"
+        "first = not pathlib.Path(rank).exists()\n"
+        "pathlib.Path(rank).touch()\n"
+        "print(rank, os.environ['FLAGS_rewind'], flush=True)\n"
+        "if first and rank == '1':\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = ran(Job(str(tmp_path / "dies.py"), servers=1, trainers=1, restart=2), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 2", "1 2", "1 2"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"restart": 2}, {"gpus": ("0", "1")}, {"mode": "nccl2", "cpu": True}]
+)
 def test_a_batch_script_is_a_shell_script(
     script: str, tmp_path: Path, options: dict[str, Any]
 ) -> None:
