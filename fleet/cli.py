@@ -83,10 +83,11 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
     are ended, the end of its log is shown, and its exit code is returned. With --restart the job
     begins again, and goes on from its newest checkpoint if it keeps and loads any. In a job with
     servers a process that was killed starts again alone: the others go back to the checkpoint with
-    it (FLAGS_rewind), or with FLAGS_durability=step wait for it, and the job goes on where it was. With --hosts the same command runs on each node, with its own --host. Options of bireme
-    stand before SCRIPT; everything after it belongs to the script. In a script that takes its role
-    as arguments, {role} (pserver or trainer), {index}, {endpoint}, {servers} and {trainers} are
-    filled in for each process.
+    it (FLAGS_rewind), or with FLAGS_durability=step wait for it, and the job goes on where it was.
+    With --hosts the same command runs on each node, with its own --host. Options of bireme stand
+    before SCRIPT; everything after it belongs to the script. In a script that takes its role as
+    arguments, {role} (pserver or trainer), {index}, {endpoint}, {servers} and {trainers} are filled
+    in for each process.
 
     \b
     bireme launch --servers 2 --trainers 2 examples/digits.py --epochs 5
