@@ -216,6 +216,16 @@ class WireGroup(Group):
         self._transport.all_reduce(flat, op)
         finish(op, flat, self.size)
 
+    def _reduce(self, flat: Array, op: str, root: int) -> None:
+        """Off root the array is a copy and fills no buffer, so on root it must not either."""
+        transport = self._transport
+        if isinstance(transport, MemoryTransport) and transport.peers(flat) is not None:
+            copy = flat.copy()
+            self._all_reduce(copy, op)
+            flat[...] = copy
+        else:
+            self._all_reduce(flat, op)
+
     def _broadcast(self, flat: Array, root: int) -> None:
         self._transport.broadcast(flat, root)
 
