@@ -132,9 +132,11 @@ class Trainers(Membership[Failure]):
             self.hear(trainer)  # its silence has a known cause
 
     def overdue(self) -> Failure | None:
-        """A failure if somebody has been missing for too long."""
+        """A failure if somebody has been missing for too long. Of several, who was heard of least
+        lately: the others may have left because of it.
+        """
         limits = self._limits
-        for member in self.active:
+        for member in sorted(self.active, key=lambda member: member.heard):
             if (since := self._resets.get(member.number, 0.0)) >= (limits.rejoin or limits.grace):
                 return refusals.cut_off(member.number, since, member.step, bool(limits.rejoin))
         if found := self.silent():

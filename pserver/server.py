@@ -154,9 +154,11 @@ class Server:
         asyncio.get_running_loop().call_later(self._core.grace + CLOCK, self._look)
 
     def _died(self, life: tuple[int, int]) -> None:
-        """A trainer's process has ended: it need not be waited for."""
+        """A trainer's process has ended: it need not be waited for. Others may have ended with it,
+        and this process may have slept: it looks when it has heard of all.
+        """
         self.handle(e.Reset(*life, ended=True))
-        self._look()
+        asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
         self.handle(e.Tick(time.monotonic()))

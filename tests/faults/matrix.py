@@ -234,4 +234,4 @@ def _wrong(name: str, text: str, victim: str, ended: bool) -> Iterator[str]:
     if others:
         yield f"{name} blames {', '.join(sorted(others))}"
     if "Traceback" in text:
-        yield f"{name} shows a traceback: {text[text.index('Traceback') :][-600:]}"
+        yield f"{name} shows a traceback: {text[max(0, text.index('Traceback') - 300) :][:1200]}"

@@ -491,6 +491,19 @@ def test_a_trainer_whose_process_has_ended_is_lost_at_once() -> None:
     assert "trainer 1 is lost: its process has ended, at step 5" in told.text
 
 
+def test_of_several_ended_processes_the_one_heard_least_lately_is_blamed() -> None:
+    bench = sync(3)
+    bench.say(e.Tick(1.0))
+    for trainer in (0, 2):
+        bench.say(e.Heartbeat(bench.next(), trainer, 1, 5))
+    for trainer in (0, 1, 2):
+        bench.say(e.Reset(trainer, 1, ended=True))
+    bench.say(e.Tick(1.1))
+    beat = bench.next()
+    bench.say(e.Heartbeat(beat, 2, 1, 5))
+    assert "trainer 1 is lost" in bench.answers[beat].text
+
+
 def test_a_finished_trainers_process_may_end() -> None:
     bench = sync()
     bench.say(e.Complete(bench.next(), 1, 1))
