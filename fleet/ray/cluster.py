@@ -24,6 +24,7 @@ __all__ = ["RayCluster", "Resources"]
 Resources = Mapping[str, float]  # CPU, GPU, and the cluster's own
 OURS = ("FLAGS_", "BIREME_", "GLOG_")  # variables that go to the processes
 PAUSE = 0.2  # seconds between two tries to reach an actor that Ray restarts
+RESTART_WAIT = 60.0  # seconds for Ray to start an actor again that has died
 LAST_WAIT = 10.0  # seconds for a killed process to be reported
 
 
@@ -148,6 +149,7 @@ class RayProcess:
         self.reports, self._reports_end = os.pipe()
         os.set_blocking(self.reports, False)
         self.pid = 0  # on its host
+        self._until = time.monotonic() + RESTART_WAIT
         self._ray = ray
         self._actor = actor
         self._files = files
@@ -165,23 +167,32 @@ class RayProcess:
         return self._code
 
     def _follow(self, order: Order) -> None:
-        errors = self._ray.exceptions
-        stream = self._actor.run.options(num_returns="streaming").remote(order)
         try:
             with open(self._files.log, "ab", buffering=0) as log:
-                try:
-                    for reference in stream:
-                        kind, value = self._ray.get(reference)
-                        self._take(kind, value, log.write)
-                except errors.RayActorError:
-                    host = order.endpoints[0].rpartition(":")[0]
-                    log.write(f"bireme: its Ray actor on {host} has died\n".encode())
-                except errors.RayTaskError as error:
-                    log.write(f"bireme: its Ray actor cannot run it: {error}\n".encode())
-                    self._code = 1
+                while self._is_restarting(order, log.write):
+                    time.sleep(PAUSE)
         finally:
             os.close(self._reports_end)
             os.close(self._life_end)
+
+    def _is_restarting(self, order: Order, log: Any) -> bool:
+        """Run the process to its end; True if its actor has yet to be started again for it."""
+        errors = self._ray.exceptions
+        stream = self._actor.run.options(num_returns="streaming").remote(order)
+        try:
+            for reference in stream:
+                kind, value = self._ray.get(reference)
+                self._take(kind, value, log)
+        except errors.RayActorError as error:
+            unreached = not self.pid and isinstance(error, errors.ActorUnavailableError)
+            if unreached and time.monotonic() < self._until:
+                return True
+            host = order.endpoints[0].rpartition(":")[0]
+            log(f"bireme: its Ray actor on {host} has died\n".encode())
+        except errors.RayTaskError as error:
+            log(f"bireme: its Ray actor cannot run it: {error}\n".encode())
+            self._code = 1
+        return False
 
     def _take(self, kind: str, value: Any, log: Any) -> None:
         if kind == "log":

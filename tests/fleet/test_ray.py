@@ -178,6 +178,12 @@ def undisturbed(ray: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     [
         ("TRAINER", 1, "", "restarting the job (1 of 1)"),
         ("PSERVER", 0, "step", "server 0 was killed (exit code 137); restarting it alone (1 of 1)"),
+        (
+            "TRAINER",
+            1,
+            "step",
+            "trainer 1 was killed (exit code 137); restarting it alone (1 of 1)",
+        ),
     ],
 )
 def test_ray_starts_an_actor_again_and_the_job_loses_nothing(
