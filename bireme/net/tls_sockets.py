@@ -52,7 +52,9 @@ class _Tunnel:
     ) -> None:
         self._raw, self._plain = raw, plain
         self._tls, self._incoming, self._outgoing = wrapped, incoming, outgoing
-        self._to_raw, self._to_plain = bytearray(), bytearray()
+        self._read = memoryview(bytearray(_CHUNK))  # what has just come, either way
+        self._decrypted = memoryview(bytearray(_CHUNK))
+        self._to_raw = self._to_plain = self._read[:0]  # not sent yet
         self._greeted = False
         self._raw_ended = self._plain_ended = False
         self._watched: dict[socket.socket, int] = {}
@@ -76,8 +78,8 @@ class _Tunnel:
 
     # -- bytes -----------------------------------------------------------------------------
     def _watch(self, selector: selectors.BaseSelector) -> None:
-        room = len(self._to_plain) < _CHUNK and not self._raw_ended
-        more = self._greeted and len(self._to_raw) < _CHUNK and not self._plain_ended
+        room = not self._to_plain and not self._raw_ended
+        more = self._greeted and not self._to_raw and not self._plain_ended
         self._register(selector, self._raw, room, bool(self._to_raw))
         self._register(selector, self._plain, more, bool(self._to_plain))
 
@@ -97,37 +99,50 @@ class _Tunnel:
     def _move(self, end: object, events: int) -> None:
         if events & selectors.EVENT_WRITE:
             if end is self._raw:
-                del self._to_raw[: self._raw.send(self._to_raw)]
+                self._to_raw = self._to_raw[self._raw.send(self._to_raw) :]
             else:
-                del self._to_plain[: self._plain.send(self._to_plain)]
+                self._to_plain = self._to_plain[self._plain.send(self._to_plain) :]
         if not events & selectors.EVENT_READ:
             return
         if end is self._raw:
-            data = self._raw.recv(_CHUNK)
-            self._raw_ended = not data
-            self._incoming.write(data) if data else self._incoming.write_eof()
+            size = self._raw.recv_into(self._read)
+            self._raw_ended = not size
+            self._incoming.write(self._read[:size]) if size else self._incoming.write_eof()
         else:
-            data = self._plain.recv(_CHUNK)
-            self._plain_ended = not data
-            if data:
-                self._tls.write(data)
+            size = self._plain.recv_into(self._read)
+            self._plain_ended = not size
+            if size:
+                self._tls.write(self._read[:size])
 
     # -- TLS -------------------------------------------------------------------------------
     def _step(self) -> None:
-        """Go as far as TLS can with what has come."""
+        """Go as far as TLS can with what has come, and with what has been sent."""
         try:
             if not self._greeted:
                 self._tls.do_handshake()
                 self._greeted = True
-            while part := self._tls.read(_CHUNK):
-                self._to_plain += part
-            self._raw_ended = True  # the peer has said goodbye
+            if not self._to_plain:
+                self._decrypt()
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError:
             self._raw_ended = True
             self._tell_why()
-        self._to_raw += self._outgoing.read()
+        if not self._to_raw:
+            self._to_raw = memoryview(self._outgoing.read())
+
+    def _decrypt(self) -> None:
+        """Fill the buffer of what came; one read gives one record, of 16 KiB at most."""
+        size = 0
+        try:
+            while size < _CHUNK:
+                part = int(self._tls.read(_CHUNK, self._decrypted[size:]))
+                if not part:
+                    self._raw_ended = True  # the peer has said goodbye
+                    return
+                size += part
+        finally:
+            self._to_plain = self._decrypted[:size]
 
     def _tell_why(self) -> None:
         """Let the peer have TLS's own words about what is wrong with its certificate."""
