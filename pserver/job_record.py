@@ -103,12 +103,12 @@ def read_record(data: bytes) -> tuple[Record, dict[str, Value]]:
     """A record and its payload, in memory of its own.
 
     Raises:
-        FormatError: another version of bireme wrote it.
+        FormatError: it is none; another version of bireme may have written it.
     """
     header, values = unpacked(data)
     try:
         return _decode(header), values
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FormatError(f"unknown record in a write-ahead log: {error}") from None
 
 
@@ -127,7 +127,11 @@ class Known:
         return cls(begin.version, begin.lives, {t.number: t for t in begin.trainers})
 
     def add(self, record: Record, values: dict[str, Value]) -> None:
-        """Take in the next record."""
+        """Take in the next record.
+
+        Raises:
+            FormatError: it speaks of a trainer of whom none before it does.
+        """
         match record:
             case Joined():
                 known = self.trainers.get(record.trainer)
@@ -135,7 +139,7 @@ class Known:
                     found = KnownTrainer(record.trainer, record.incarnation, record.beats)
                     self.trainers[record.trainer] = found
             case Left():
-                self.trainers[record.trainer].left = True
+                self._trainer(record.trainer).left = True
             case Round():
                 self.version += 1
                 self._passed(record.barriers)
@@ -147,5 +151,11 @@ class Known:
 
     def _passed(self, calls: Iterable[tuple[int, int, int]]) -> None:
         for trainer, incarnation, sequence in calls:
-            if self.trainers[trainer].incarnation == incarnation:  # not a former life's
-                self.trainers[trainer].next = sequence + 1
+            known = self._trainer(trainer)
+            if known.incarnation == incarnation:  # not a former life's
+                known.next = sequence + 1
+
+    def _trainer(self, number: int) -> KnownTrainer:
+        if number not in self.trainers:
+            raise FormatError(f"a write-ahead log speaks of trainer {number}, who never joined")
+        return self.trainers[number]

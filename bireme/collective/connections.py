@@ -146,9 +146,11 @@ class Listener:
             return
         if accepted is None:
             return
-        arriving = [key.data for key in selector.get_map().values() if key.data is not None]
+        held = [key.data.socket for key in selector.get_map().values() if key.data is not None]
+        with self._changed:
+            held += self._ready.values()
         peer, most = sockets.peer_of(accepted), flags.get("rpc_connections_per_peer")
-        if sum(sockets.peer_of(one.socket) == peer for one in arriving) >= most:
+        if sum(sockets.peer_of(one) == peer for one in held) >= most:
             accepted.close()
         else:
             selector.register(accepted, selectors.EVENT_READ, _Arrival(accepted))

@@ -12,7 +12,7 @@ from bireme.net.carriers import Unreachable
 
 from . import membership as m
 
-__all__ = ["OwnRegister", "RemoteRegister", "read_request"]
+__all__ = ["OwnRegister", "RemoteRegister", "read_answer", "read_request"]
 
 _PATH = "/bireme.Register/Ask"
 _Started = concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, int]]
@@ -54,7 +54,7 @@ class RemoteRegister:
         except DeadlineExceeded:
             text = f"rank 0 at {self._coordinator} gave no answer within {timeout:.1f} s"
             raise DeadlineExceeded(text, peer="rank 0") from None
-        return msgspec.msgpack.decode(answer, type=m.State)
+        return read_answer(answer)
 
     def settle(self, timeout: float) -> None:
         """Only rank 0 has something to tell."""
@@ -75,6 +75,18 @@ def read_request(message: bytes) -> m.Request:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"not a request to rank 0: {error}") from None
     return request
+
+
+def read_answer(message: bytes) -> m.State:
+    """The register's answer.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    try:
+        return msgspec.msgpack.decode(message, type=m.State)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"not an answer of rank 0: {error}") from None
 
 
 class OwnRegister:

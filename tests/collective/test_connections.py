@@ -3,10 +3,11 @@
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
+from bireme import flags
 from bireme.collective.connections import Address, Listener, Purpose, connect
 from bireme.errors import DeadlineExceeded, PeerLost
 from bireme.net import sockets
@@ -123,3 +124,20 @@ def test_a_closed_listener_frees_its_port(listener: Listener) -> None:
     listener.close()
     with closing(sockets.bind(listener.address.tcp)) as again:
         again.listen()
+
+
+def test_a_member_holds_so_many_connections_that_nobody_takes(listener: Listener) -> None:
+    before = flags.get("rpc_connections_per_peer")
+    flags.set_flags({"rpc_connections_per_peer": 3})
+    listener.open(KEY)
+    wanted = [Purpose("world", 1, f"channel {i}") for i in range(4)]
+    try:
+        with ExitStack() as held:
+            for purpose in wanted[:3]:
+                held.enter_context(connect(listener.address, KEY, purpose, "rank 0", soon()))
+            with pytest.raises(PeerLost, match="accepts no connection"):
+                connect(listener.address, KEY, wanted[3], "rank 0", soon())
+            listener.take(wanted[0], soon(), lambda: None).close()
+            connect(listener.address, KEY, wanted[3], "rank 0", soon()).close()
+    finally:
+        flags.set_flags({"rpc_connections_per_peer": before})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bireme.arrays.namespaces import Array
-from bireme.arrays.values import Lod, LoDTensor, SelectedRows
+from bireme.arrays.values import Lod, LoDTensor, SelectedRows, is_valid_lod
 from bireme.errors import BiremeError, FormatError
 from bireme.ir import numpy_name, to_dtype
 from bireme.net.frames import Value
@@ -100,9 +100,15 @@ def _value(
     name: str, array: Array, kind: int, height: int, rows: memoryview, lod: tuple[Array, ...]
 ) -> Value:
     if kind == SELECTED_ROWS:
-        if len(rows) != 8 * len(array):
-            raise FormatError(f"{len(rows)} bytes of row ids for {len(array)} rows", tensor=name)
+        if not array.ndim or len(rows) != 8 * len(array):
+            raise FormatError(
+                f"{len(rows)} bytes of row ids for a value of shape {list(array.shape)}",
+                tensor=name,
+            )
         return SelectedRows(np.frombuffer(rows, np.int64), array, height)
+    empty = array.ndim and not len(array)  # Fluid gives a level without sequences one offset
+    if lod and not (empty or (array.ndim and is_valid_lod(lod, len(array)))):
+        raise FormatError(f"the LoD does not fit a value of shape {list(array.shape)}", tensor=name)
     return LoDTensor(array, lod) if lod else array
 
 
