@@ -7,20 +7,27 @@ on which those came before. A push that is repeated overwrites itself within its
 that is repeated at once counts once; outside sync a repeated push cannot be recognised.
 """
 
+import asyncio
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import ProtocolError, UnknownName
+from bireme.io.files import written
+from bireme.io.streams import write_value
 from bireme.ir.names import trainer_of
+from bireme.monitoring.counters import tally
 from bireme.net.error_replies import raised
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
 from bireme.net.grpc_server import Method
+from bireme.net.layouts import Value
 
 from . import events as e
 from .requests import refused
+from .saver import folder_fault
 from .server import Server
 from .updates import Updates
 
@@ -29,6 +36,7 @@ __all__ = ["FluidService"]
 PREFIX = "/sendrecv.SendRecvService/"
 BATCH, FETCH, COMPLETE = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
 AT_ONCE = "@WITHOUT_BARRIER@RECV"
+SAVE = "SAVE@CHECKPOINTNOTIFY"
 INCARNATION = 1  # Fluid's trainers have no lives to tell apart
 
 
@@ -53,6 +61,9 @@ class FluidService:
             PREFIX + "GetVariableNoBarrier": self.get,
             PREFIX + "PrefetchVariable": self.prefetch,
             PREFIX + "DistributeNotify": self.send,
+            PREFIX + "CheckpointNotify": self.save,
+            PREFIX + "GetMonomerVariable": self.read,
+            PREFIX + "GetMonomerBarrier": self.acknowledge,
         }
 
     # -- methods ---------------------------------------------------------------------------
@@ -95,6 +106,39 @@ class FluidService:
         else:
             rows = await self._rows(trainer, table, ids)
         return encode_variable(Variable(name=said.out_name, value=rows))
+
+    async def save(self, request: bytes, peer: str) -> bytes:
+        """Write a table, or this server's slice of it, to the file `<folder>/<table>_<number>`, in
+        the format of the operator `save`. A disk that refuses does not end the job.
+        """
+        said = decode_variable(request)
+        path = said.out_name
+        if said.name != SAVE:
+            raise ProtocolError(f"{said.name!r} is no request to save")
+        if fault := folder_fault(path):
+            raise ProtocolError(fault)
+        table = path.rpartition("/")[2].rpartition("_")[0]
+        value = await self._server.read(False, self._updates.held_of, table)
+        try:
+            await asyncio.to_thread(_write, path, value)
+        except OSError as error:
+            print(tally.not_saved(f"the file {path}", error), file=sys.stderr, flush=True)
+        return b""
+
+    async def read(self, request: bytes, peer: str) -> bytes:
+        """A variable as it is now."""
+        said = decode_variable(request)
+        name = said.out_name or said.name
+        try:
+            found: bytes = await self._server.read(False, self._written, (said.name,), name)
+        except UnknownName:
+            return b""
+        return found
+
+    async def acknowledge(self, request: bytes, peer: str) -> bytes:
+        """Nothing: reads do not wait for each other."""
+        decode_variable(request)
+        return b""
 
     # -- events ----------------------------------------------------------------------------
     async def _push(self, peer: str, said: Variable) -> None:
@@ -182,3 +226,8 @@ class FluidService:
                 raise ProtocolError(f"more connections than the {self._count} trainers expected")
             await self._greet(peer, min(free))
         return self._connections[peer]
+
+
+def _write(path: str, value: Value) -> None:
+    with written(path) as file:
+        write_value(file, value)

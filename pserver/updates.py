@@ -17,7 +17,14 @@ from bireme.arrays.namespaces import Array, to_host
 from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import ProtocolError, UnknownName
 from bireme.ir import Program, VarType
-from bireme.ir.names import TRAINER_ID, backup_name, is_backup, is_counter, without_backup
+from bireme.ir.names import (
+    TRAINER_ID,
+    backup_name,
+    is_backup,
+    is_counter,
+    without_backup,
+    without_slice,
+)
 from bireme.net import messages as m
 from bireme.net.frames import WORTH_SHARING, Buffer, Take, frame, head_of
 from bireme.net.layouts import Layout, Value
@@ -243,6 +250,16 @@ class Updates:
         if isinstance(value, Table):
             return value.selected()
         return value if isinstance(value, SelectedRows | LoDTensor) else to_host(value)
+
+    def held_of(self, variable: str) -> Value:
+        """What this server holds of a variable: all of it, or its slice.
+
+        Raises:
+            UnknownName: it holds nothing of it.
+        """
+        slices = (n for n in self._program.global_block().vars if without_slice(n) == variable)
+        named = variable if self._scope.find_var(variable) else next(slices, variable)
+        return self.value(named)
 
     def _held(self, name: str) -> Any:
         cell = self._scope.find_var(name)

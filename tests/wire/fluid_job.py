@@ -1,20 +1,24 @@
 """The same job for a real Fluid and for bireme: a small sparse and dense model with constant
 initial values.
 
-    python fluid_job.py MODULE ROLE ENDPOINTS TRAINERS MODE OUT
+    python fluid_job.py MODULE ROLE ENDPOINTS TRAINERS MODE OUT [FOLDER]
 
 MODULE is paddle.fluid or bireme; written for Python 3.7 and later, because Fluid needs an old one.
+With FOLDER trainer 0 asks the servers to save the table there, and saves all persistables itself.
 """
 
 import importlib
 import json
 import sys
+import time
 
 import numpy as np
 
 module, role, endpoints, trainers, mode, out = sys.argv[1:7]
 fluid = importlib.import_module(module)
-STEPS = 8
+folder = sys.argv[7] if len(sys.argv) > 7 else ""
+COMMUNICATES = mode == "communicator-async"
+STEPS = 150 if COMMUNICATES else 8
 
 
 def constant(value):
@@ -58,6 +62,34 @@ def batch(step, trainer):
     return feed
 
 
+def communicating(program):
+    """Fluid's threads that send and receive beside the steps, started."""
+    names = importlib.import_module(module + ".communicator")
+    modes = importlib.import_module(module + ".transpiler.distribute_transpiler")
+    settings = {
+        "communicator_max_merge_var_num": "4",
+        "communicator_send_queue_size": "4",
+        "communicator_independent_recv_thread": "1",
+        "communicator_min_send_grad_num_before_recv": "4",
+        "communicator_thread_pool_size": "2",
+        "communicator_send_wait_times": "5",
+        "communicator_is_sgd_optimizer": "1",
+        "communicator_fake_rpc": "0",
+    }
+    found = names.Communicator(program, modes.DistributedMode.ASYNC, {}, settings)
+    found.start()
+    return found
+
+
+def save(exe, program):
+    """By the servers, and by this trainer."""
+    asking = fluid.Program()
+    attrs = {"epmap": endpoints.split(","), "dir": folder + "/notified", "lookup_table": "table"}
+    asking.global_block().append_op(type="checkpoint_notify", inputs={}, outputs={}, attrs=attrs)
+    exe.run(asking)
+    fluid.io.save_persistables(exe, folder + "/saved", program)
+
+
 def main():
     loss = model()
     trainer = int(role) if role.isdigit() else 0
@@ -65,6 +97,8 @@ def main():
     sync = "async" not in mode
     if not sync:
         config.sync_mode = False
+    if COMMUNICATES:
+        config.runtime_split_send_recv = True
     transpiler = fluid.DistributeTranspiler(config=config)
     transpiler.transpile(trainer, pservers=endpoints, trainers=int(trainers), sync_mode=sync)
     exe = fluid.Executor(fluid.CPUPlace())
@@ -75,10 +109,17 @@ def main():
         return
     program = transpiler.get_trainer_program()
     exe.run(fluid.default_startup_program())
+    communicator = communicating(program) if COMMUNICATES else None
     losses = []
     for step in range(STEPS):
         (found,) = exe.run(program, feed=batch(step, trainer), fetch_list=[loss])
         losses.append(float(np.asarray(found).reshape(-1)[0]))
+        if communicator is not None:
+            time.sleep(0.01)  # a step of a larger model
+    if communicator is not None:
+        communicator.stop()
+    if folder and trainer == 0:
+        save(exe, program)
     with open(out, "w") as file:
         json.dump(losses, file)
     names = [p.name for p in fluid.default_main_program().all_parameters()]

@@ -25,17 +25,21 @@ PYTHONS = {"bireme": sys.executable, "paddle.fluid": FLUID}
 
 
 def losses(
-    made: Any, trainers: str | list[str], mode: str, servers: str = "bireme"
+    made: Any,
+    trainers: str | list[str],
+    mode: str,
+    servers: str = "bireme",
+    folder: Path | str = "",
 ) -> list[list[float]]:
-    """A job of two servers; what each trainer lost, step by step. Fluid's servers never end."""
+    """What each trainer lost, step by step. Fluid's servers never end."""
     modules = [trainers] * made.trainers if isinstance(trainers, str) else trainers
     listed, count = ",".join(made.endpoints), str(made.trainers)
     for role in made.endpoints:
         command = [PYTHONS[servers], SCRIPT, servers, role, listed, count, mode, "-"]
-        made.start_other(role, command, FLAGS_rpc_fluid="1")
+        made.start_other(role, command, FLAGS_rpc_fluid="1", FLAGS_checkpoint_dir=str(folder))
     outs = [made.folder / f"{'-'.join(modules)}{i}.json" for i in range(made.trainers)]
     for i, (module, out) in enumerate(zip(modules, outs, strict=True)):
-        command = [PYTHONS[module], SCRIPT, module, str(i), listed, count, mode, out]
+        command = [PYTHONS[module], SCRIPT, module, str(i), listed, count, mode, out, folder]
         made.start_other(str(i), command)
     for role, process in made.processes.items():
         if role.isdigit() or servers == "bireme":
@@ -110,3 +114,20 @@ def test_a_lone_synchronous_trainer_on_fluid_servers(job: Callable[..., Any]) ->
 def test_two_trainers_of_ours_finish_on_asynchronous_fluid_servers(job: Callable[..., Any]) -> None:
     found = losses(job(2, 2), "bireme", "async", servers="paddle.fluid")
     assert found[0][-1] < found[0][0]
+
+
+@pytest.mark.parametrize("trainers", [1, 2])
+def test_fluid_s_asynchronous_communicator_trains_on_our_servers(
+    job: Callable[..., Any], trainers: int
+) -> None:
+    found = losses(job(2, trainers), "paddle.fluid", "communicator-async")
+    for each in found:
+        assert sum(each[-20:]) < sum(each[:20])
+
+
+def test_our_server_saves_at_the_word_of_a_fluid_trainer_what_that_trainer_saves(
+    job: Callable[..., Any], tmp_path: Path
+) -> None:
+    losses(job(1, 2), "paddle.fluid", "sync-sparse", folder=tmp_path)
+    notified = (tmp_path / "notified" / "table_0").read_bytes()
+    assert notified == (tmp_path / "saved" / "table").read_bytes()
