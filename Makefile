@@ -1,5 +1,5 @@
-# make run | test | slow | kills | check | format | bench | soak | faults | docs | pictures | site | dist |
-#      protos | gpu | numba | clusters | types | clean
+# make run | test | slow | kills | malformed | check | format | bench | soak | faults | docs | pictures | site |
+#      dist | protos | gpu | numba | clusters | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 # Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
 # `make test PYTHON=python3.13` chooses the interpreter; each one so chosen has its own environment.
@@ -16,12 +16,13 @@ FIND_PYTHON = for p in $(CHOICES); do \
 
 SOAK_SECONDS ?= 7200
 FAULTS_ARGS ?=
+MALFORMED_ARGS ?=
 RUN_ARGS ?=
 TEST_ARGS ?=
 TEST_JOBS ?= auto
 GPU_ARGS ?=
 
-.PHONY: run test slow kills check format types bench soak faults docs pictures site dist protos gpu numba clusters clean
+.PHONY: run test slow kills malformed check format types bench soak faults docs pictures site dist protos gpu numba clusters clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -36,6 +37,9 @@ slow: $(STAMP)
 kills: $(STAMP)
 	BIREME_KILLS=1 $(VENV)/bin/pytest tests/pserver/test_durability.py tests/trainer/test_rejoining.py -m slow $(TEST_ARGS)
 	$(RUN) -m tests.faults.resuming --rounds 200 --jobs 2
+
+malformed: $(STAMP)
+	$(RUN) -m tests.malformed $(MALFORMED_ARGS)
 
 check: $(STAMP) types
 	$(VENV)/bin/ruff format --check .

@@ -23,69 +23,18 @@ from bireme.net import sockets
 from bireme.net.fluid.codec import Variable, encode_variable
 from bireme.net.frames import Decoder, decode, encode, frame
 from bireme.net.grpc_client import GrpcEndpoint
-from bireme.net.grpc_server import listening, native_methods, unary_methods
-from bireme.net.socket_server import accepting
-from bireme.pserver.core import Core
-from bireme.pserver.fluid import FluidService
-from bireme.pserver.membership import Limits
-from bireme.pserver.server import Server
-from bireme.pserver.server_spec import read_settings
-from bireme.pserver.updates import Updates
-from tests.support.cluster import descending, tiny_server
-from tests.support.server_thread import ServerThread
+from bireme.net.grpc_server import listening
+from tests.support.live_server import LiveServer, Recorder
 
 pytestmark = pytest.mark.wire
 OURS, THEIRS = "0123456789abcdef" * 2, "fedcba9876543210" * 2
 SECONDS = 5.0
 
 
-class Recorder(membership.Register):
-    """A register that keeps what it was asked."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.said: list[membership.Request] = []
-
-    def handle(self, request: membership.Request, now: float) -> membership.State:
-        self.said.append(request)
-        return super().handle(request, now)
-
-
-class Live(ServerThread):
-    """A server of one trainer with every way in, and a rank register, and an admin port."""
-
-    def __init__(self) -> None:
-        program, scope = tiny_server("127.0.0.1:0", 1)
-        (op,) = program.global_block().ops
-        settings = read_settings(op, program)
-        self.updates = Updates(program, settings, scope, descending(program, scope))
-        self.core = Core(settings, Limits(silence=60, farewell=0.01))
-        self.service = Server(self.core, self.updates, tick=0.02)
-        self.fluid = FluidService(self.service, self.updates, 1)
-        self.begin()
-        heard = Recorder(size=2, terms="t", silence=60, token="secret")
-        self.said = heard.said
-        self.register = OwnRegister("127.0.0.1:0", heard, SECONDS)
-
-    async def _serve(self) -> None:
-        service = self.service
-        handlers = {**native_methods(service), **unary_methods(self.fluid.methods())}
-        async with (
-            accepting(service, "127.0.0.1:0", service.incarnation) as service.carriers,
-            listening("127.0.0.1:0", handlers, SECONDS) as port,
-        ):
-            self._serving(port)
-            await service.run()
-
-    def close(self) -> None:
-        self.register.close()
-        super().close()
-
-
 @pytest.fixture
-def live(monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
+def live(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServer]:
     monkeypatch.setenv(TOKEN, OURS)
-    made = Live()
+    made = LiveServer()
     yield made
     made.close()
 
@@ -116,13 +65,13 @@ FLUID = {
 }
 
 
-def calls(live: Live, message: m.Message) -> None:
+def calls(live: LiveServer, message: m.Message) -> None:
     wire = GrpcEndpoint(live.endpoint, SECONDS)
     with contextlib.closing(wire), pytest.raises(ProtocolError, match="refused this process"):
         wire.call(encode(message), SECONDS)
 
 
-def exchanges(live: Live, parts: Any) -> None:
+def exchanges(live: LiveServer, parts: Any) -> None:
     wire = GrpcEndpoint(live.endpoint, SECONDS)
     exchange = wire.exchange(SECONDS)
     exchange.write(parts)
@@ -131,7 +80,7 @@ def exchanges(live: Live, parts: Any) -> None:
         exchange.receive(Decoder())
 
 
-def asks_fluid(live: Live, method: str) -> None:
+def asks_fluid(live: LiveServer, method: str) -> None:
     with grpc.insecure_channel(live.endpoint) as channel:
         ask = channel.unary_unary(f"/sendrecv.SendRecvService/{method}")
         with pytest.raises(grpc.RpcError) as caught:
@@ -139,7 +88,7 @@ def asks_fluid(live: Live, method: str) -> None:
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def greets(live: Live, kind: type) -> None:
+def greets(live: LiveServer, kind: type) -> None:
     """A key of its own, and no token to be told the right one."""
     (offer,) = [one for one in live.service.carriers if isinstance(one, kind)]
     if isinstance(offer, m.UnixSocket):
@@ -153,13 +102,13 @@ def greets(live: Live, kind: type) -> None:
             pass
 
 
-def reports(live: Live) -> None:
+def reports(live: LiveServer) -> None:
     client = RemoteRegister(f"127.0.0.1:{live.register.port}", SECONDS)
     with contextlib.closing(client), pytest.raises(ProtocolError, match="refused this process"):
         client.ask(membership.Report(1, 0, "a stranger's wish"), SECONDS)
 
 
-WAYS: dict[str, Callable[[Live], None]] = {
+WAYS: dict[str, Callable[[LiveServer], None]] = {
     **{f"call {name}": partial(calls, message=said) for name, said in CALLS.items()},
     **{f"exchange {name}": partial(exchanges, parts=parts) for name, parts in FRAMES.items()},
     **{f"Fluid's {method}": partial(asks_fluid, method=method) for method in FLUID},
@@ -172,7 +121,7 @@ WAYS: dict[str, Callable[[Live], None]] = {
 @pytest.mark.parametrize("shown", ["", THEIRS], ids=["no token", "another token"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stranger_changes_nothing_and_learns_nothing(
-    live: Live, monkeypatch: pytest.MonkeyPatch, way: str, shown: str
+    live: LiveServer, monkeypatch: pytest.MonkeyPatch, way: str, shown: str
 ) -> None:
     as_stranger(shown, monkeypatch)
     WAYS[way](live)
@@ -212,7 +161,7 @@ def read_page(port: int, path: str, token: str, **headers: str) -> tuple[int, st
 
 
 def test_a_refused_trainer_reads_who_why_and_what_to_do(
-    live: Live, monkeypatch: pytest.MonkeyPatch
+    live: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_stranger(THEIRS, monkeypatch)
     wire = GrpcEndpoint(live.endpoint, SECONDS)
@@ -227,7 +176,7 @@ def test_a_refused_trainer_reads_who_why_and_what_to_do(
 
 
 def test_a_stranger_s_large_message_is_not_read(
-    live: Live, monkeypatch: pytest.MonkeyPatch
+    live: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be answered after its end, if it were."""
     as_stranger("", monkeypatch)

@@ -1,0 +1,1 @@
+"""Malformed input of every kind, by seed: in process here, live in `live`; `make malformed`."""
