@@ -14,7 +14,9 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -36,10 +38,21 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+Beside = Callable[[list[int]], AbstractContextManager[object]]
+
+
 def run(
-    command: Command, model: str, mode: str, servers: int, trainers: int, env: dict[str, str]
+    command: Command,
+    model: str,
+    mode: str,
+    servers: int,
+    trainers: int,
+    env: dict[str, str],
+    beside: Beside | None = None,
 ) -> float:
-    """Milliseconds of a step."""
+    """Milliseconds of a step; `beside` is what goes on meanwhile, given the servers' processes,
+    which are then awaited first.
+    """
     python, module = command
     ends = ",".join(f"127.0.0.1:{p}" for p in free_ports(servers))
     script = str(HERE / "fluid_cluster.py")
@@ -58,11 +71,15 @@ def run(
         )
 
     children = [start("server", i) for i in range(servers)]
-    children += [start("trainer", i) for i in range(trainers)]
     try:
-        found, _ = children[servers].communicate(timeout=180)
-        for child in children[servers + 1 :]:
-            child.wait(60)
+        with ExitStack() as stack:
+            if beside is not None:
+                _await_ports(ends.split(","))
+                stack.enter_context(beside([child.pid for child in children]))
+            children += [start("trainer", i) for i in range(trainers)]
+            found, _ = children[servers].communicate(timeout=180)
+            for child in children[servers + 1 :]:
+                child.wait(60)
     finally:
         for child in children:
             child.terminate()
@@ -76,6 +93,21 @@ def run(
     if not lines:
         raise SystemExit(f"{module} {model} {mode}: trainer 0 printed no times")
     return median(json.loads(lines[0])[WARM:]) * 1e3
+
+
+def _await_ports(endpoints: list[str], seconds: float = 30.0) -> None:
+    """Wait until somebody listens at each endpoint."""
+    until = time.monotonic() + seconds
+    for endpoint in endpoints:
+        host, _, port = endpoint.partition(":")
+        while True:
+            try:
+                socket.create_connection((host, int(port)), 1.0).close()
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise SystemExit(f"nobody listens at {endpoint}") from None
+                time.sleep(0.05)
 
 
 def compared(times: dict[str, list[float]], what: Callable[[list[float]], float]) -> str:
