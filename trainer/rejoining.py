@@ -25,7 +25,7 @@ from bireme.arrays.growing_table import Table
 from bireme.arrays.namespaces import Array, to_host
 from bireme.arrays.random import adopt_seed, process_seed
 from bireme.arrays.values import LoDTensor
-from bireme.errors import ConfigError, PeerLost
+from bireme.errors import ConfigError, FormatError, PeerLost
 from bireme.io.disk import UnsyncedDisk
 from bireme.io.predecessor import Predecessor, predecessors
 from bireme.io.remote import is_remote, of_servers
@@ -39,7 +39,7 @@ from bireme.reader.positions import positions
 
 from .server_pool import ServerPool
 
-__all__ = ["Recorded", "Rejoining", "Standing", "changing", "decide"]
+__all__ = ["Recorded", "Rejoining", "Standing", "changing", "decide", "read_recorded"]
 
 
 class Recorded(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +52,19 @@ class Recorded(msgspec.Struct, frozen=True, array_like=True):
     runs: int  # of the program so far
     seed: int  # of programs that set none
     readers: list[dict[str, Any]]
+
+
+def read_recorded(data: bytes) -> tuple[Recorded, dict[str, Any]]:
+    """A trainer's record.
+
+    Raises:
+        FormatError: it is none; another version of bireme may have written it.
+    """
+    header, values = unpacked(data)
+    try:
+        return msgspec.msgpack.decode(header, type=Recorded), values
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise FormatError(f"unknown record of a trainer: {error}") from None
 
 
 class Standing(Protocol):
@@ -208,8 +221,7 @@ class Rejoining:
             except OSError:
                 continue
             if data is not None:
-                header, values = unpacked(data)
-                found.append((msgspec.msgpack.decode(header, type=Recorded), values))
+                found.append(read_recorded(data))
         own = [each for each in found if each[0].run == run]
         return sorted(own, key=lambda each: sum(each[0].passed.values()), reverse=True)
 

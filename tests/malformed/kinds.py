@@ -29,6 +29,7 @@ from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
 from bireme.net.frames import HEAD, Decoder, frame, rest_of_head
 from bireme.net.layouts import read_layout
 from bireme.net.memory import Mappings, Segment
+from bireme.net.records import packed as packed_record
 from bireme.pserver.job_record import (
     Begin,
     Gathered,
@@ -40,6 +41,7 @@ from bireme.pserver.job_record import (
     read_record,
     written_record,
 )
+from bireme.trainer.rejoining import Recorded, read_recorded
 
 from .mutations import bytes_damaged, fields_damaged, tree_damaged
 from .served import CALLS, EXCHANGES, FLUID_CALLS, SAVES, Served
@@ -209,6 +211,8 @@ RECORDS = [
         (Gathered(((0, 7, 4),)), {"0 mine": np.ones(2)}),
     )
 ]
+_RECORDED = Recorded(1, {"s0": 3}, {"s0": 2}, 3, 4, 5, [{"epoch": 1}])
+TRAINERS_RECORDS = [joined(packed_record(msgspec.msgpack.encode(_RECORDED), {"x": np.ones(2)}))]
 LOG_HEAD = b"BRWL\x01\0\0\0"
 
 
@@ -355,6 +359,7 @@ def kinds(folder: Path) -> Iterator[dict[str, Kind]]:
     """All of them; `folder` is for files."""
     protobuf: tuple[Damage, ...] = (fields_damaged, bytes_damaged)
     trees: tuple[Damage, ...] = (packed_tree, bytes_damaged)
+    records: tuple[Damage, ...] = (record_tree, bytes_damaged)
     manifest: tuple[Damage, ...] = (json_tree, bytes_damaged)
     untrue = (Untrue, OtherFormat)
     descriptions = [d for d in (_cut_frame(each)[1] for each in FRAMES) if d]
@@ -377,7 +382,8 @@ def kinds(folder: Path) -> Iterator[dict[str, Kind]]:
         ),
         "manifests": Kind(MANIFESTS, manifest, parsed, untrue, weight=4),
         "parts": Kind([with_sound_crcs(MANIFESTS[0])], manifest, part.read),
-        "records": Kind(RECORDS, (record_tree, bytes_damaged), add_record, weight=4),
+        "records": Kind(RECORDS, records, add_record, weight=4),
+        "trainers' records": Kind(TRAINERS_RECORDS, records, read_recorded),
         "logs": Kind(LOGS, (log_record, bytes_damaged), log.read),
         "frames at a server": Kind(EXCHANGES, frames, served.exchange, also=SAVES),
         "calls at a server": Kind(CALLS, frames, served.call),
@@ -389,6 +395,6 @@ def kinds(folder: Path) -> Iterator[dict[str, Kind]]:
 KINDS = (
     "frames", "descriptions", "shared memory", "segment names", "requests to rank 0",
     "answers of rank 0", "Fluid's messages", "programs", "tensor files", "row files", "manifests",
-    "parts", "records", "logs", "frames at a server", "calls at a server",
+    "parts", "records", "trainers' records", "logs", "frames at a server", "calls at a server",
     "Fluid's calls at a server",
 )  # fmt: skip
