@@ -208,7 +208,6 @@ class FluidService:
     # -- who speaks ------------------------------------------------------------------------
     async def _greet(self, peer: str, trainer: int) -> int:
         """Connect a connection with a trainer, and the trainer with the core."""
-        self._connections[peer] = trainer
         if trainer not in self._greeted:
             answer = await self._server.ask(
                 lambda ticket: e.Hello(ticket, trainer, INCARNATION, beats=False)
@@ -216,6 +215,7 @@ class FluidService:
             if isinstance(answer, e.Failure):
                 raise raised(refused(answer))
             self._greeted.add(trainer)
+        self._connections[peer] = trainer
         return trainer
 
     async def _known(self, peer: str) -> int:

@@ -1,7 +1,8 @@
 """Fluid's service beyond a step: saving at a trainer's word, and reads without rounds."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from bireme import flags
 from bireme.arrays.values import SelectedRows
-from bireme.errors import BiremeError, ProtocolError, UnknownName
+from bireme.errors import BiremeError, ConfigError, ProtocolError, UnknownName
 from bireme.monitoring.counters import tally
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
+from bireme.net.grpc_server import Method
 from bireme.pserver.core import Core
 from bireme.pserver.fluid import FluidService
 from bireme.pserver.server import Server
@@ -36,8 +38,8 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def ask() -> Ask:
-    """Calls of a server that holds a dense table, rows by id, and a slice."""
+def service() -> Callable[[], Any]:
+    """The methods of a server that holds a dense table, rows by id, and a slice."""
     program, scope = tiny_server("s0", 1, params=("dense", "rows", "cut.block1"))
     scope.var("dense").put(VALUES)
     scope.var("rows").put(ROWS)
@@ -46,15 +48,28 @@ def ask() -> Ask:
     settings = read_settings(op, program)
     updates = Updates(program, settings, scope, descending(program, scope))
 
+    @asynccontextmanager
+    async def running() -> AsyncIterator[dict[str, Method]]:
+        server = Server(Core(settings), updates, tick=60.0)
+        try:
+            yield FluidService(server, updates, 1).methods()
+        finally:
+            server.close()
+
+    return running
+
+
+@pytest.fixture
+def ask(service: Callable[[], Any]) -> Ask:
+    """One call."""
+
     def call(method: str, **said: Any) -> bytes:
         async def answer() -> bytes:
-            server = Server(Core(settings), updates, tick=60.0)
-            service = FluidService(server, updates, 1)
-            try:
-                request = encode_variable(Variable(**said))
-                return await service.methods()[SERVICE + method](request, "peer")
-            finally:
-                server.close()
+            async with service() as methods:
+                found: bytes = await methods[SERVICE + method](
+                    encode_variable(Variable(**said)), "peer"
+                )
+                return found
 
         return asyncio.run(answer())
 
@@ -113,3 +128,17 @@ def test_a_monomer_is_a_variable_as_it_is(ask: Ask) -> None:
     assert np.asarray(found.value).tolist() == VALUES.tolist()
     assert ask("GetMonomerVariable", name="none") == b""
     assert ask("GetMonomerBarrier", name="dense") == b""
+
+
+def test_a_trainer_that_does_not_exist_is_refused_and_its_connection_is_nobody_s(
+    service: Callable[[], Any],
+) -> None:
+    async def answers() -> None:
+        async with service() as methods:
+            said = encode_variable(Variable(name="dense", trainer=-1))
+            with pytest.raises(ConfigError, match="trainer id -1"):
+                await methods[SERVICE + "GetVariable"](said, "peer")
+            barrier = encode_variable(Variable(name="BATCH_BARRIER@RECV"))
+            assert await methods[SERVICE + "SendVariable"](barrier, "peer") == b""
+
+    asyncio.run(answers())
