@@ -167,8 +167,11 @@ class Listener:
         if purpose is not None:
             selector.unregister(arrival.socket)
             with self._changed:
+                former = self._ready.pop(purpose, None)
                 self._ready[purpose] = arrival.socket
                 self._changed.notify_all()
+            if former is not None:
+                former.close()
 
     def _drop_late(self, selector: selectors.BaseSelector) -> None:
         now = time.monotonic()

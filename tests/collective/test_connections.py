@@ -126,6 +126,15 @@ def test_a_closed_listener_frees_its_port(listener: Listener) -> None:
         again.listen()
 
 
+def test_of_two_connections_for_one_purpose_the_first_is_closed(listener: Listener) -> None:
+    listener.open(KEY)
+    with connect(listener.address, KEY, PURPOSE, "rank 0", soon()) as first:
+        first.settimeout(5.0)
+        with connect(listener.address, KEY, PURPOSE, "rank 0", soon()):
+            assert first.recv(1) == b""
+            listener.take(PURPOSE, soon(), lambda: None).close()
+
+
 def test_a_member_holds_so_many_connections_that_nobody_takes(listener: Listener) -> None:
     before = flags.get("rpc_connections_per_peer")
     flags.set_flags({"rpc_connections_per_peer": 3})
