@@ -227,6 +227,7 @@ def over_socket(kind: type, member: bool) -> Any:
             with dial() as made:
                 if member:
                     sockets.greet(made, welcome.key, live.service.incarnation, SECONDS)
+                    made.settimeout(BRIEF)
                 return _said(made, data, member)
 
         valid = [*EXCHANGES, *SAVES, *CALLS]
@@ -246,6 +247,8 @@ def _said(made: socket.socket, data: bytes, member: bool) -> bool:
         while part := made.recv(1 << 16):
             answer += part
     except TimeoutError:
+        if member:
+            return False  # it waits for what comes before it
         raise
     except OSError:
         return True
