@@ -12,6 +12,7 @@ from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
 
 _CACHED = 1 << 20  # elements of all arrays of a rule that stay in a shared cache together
+_CALLS = 4  # of NumPy in a rule, of which each should be long
 TILE = 1 << 15  # elements: seven float32 arrays of this size and what is computed fit a cache
 
 
@@ -44,7 +45,7 @@ def walk(xp: Any, rule: Callable[..., object], *arrays: Array) -> None:
             stop = min(start + step, part.stop)
             rule(*(a[start:stop] for a in flat))
 
-    lanes.spread(xp, work, size, len(arrays) * size)
+    lanes.spread(xp, work, size, len(arrays) * size // _CALLS)
 
 
 def applied(xp: Any, function: Any, x: Array, y: Any, out: Array = None) -> Array:
