@@ -157,6 +157,7 @@ class Run:
         env = self.plan.environment()
         if self.plan.keeps_checkpoints:
             env["FLAGS_checkpoint_dir"] = str(self._checkpoints)
+        env["FLAGS_rewind"] = "0"  # faults are counted in steps of one life of the whole job
         request = Request(str(self.folder / "values"), each=False)
         return jobs.Cluster(
             self.plan.script,
