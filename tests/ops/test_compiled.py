@@ -166,7 +166,7 @@ def test_updates_have_the_bits_of_the_generic_kernels(dtype: str, decay: float |
     param, grad, first, second = (rs.randn(300, 7).astype(dtype) for _ in range(4))
     rate, powers = np.array([0.1], dtype), (np.array([0.9], dtype), np.array([0.99], dtype))
     adam = (param, grad, rate, first, second**2, *powers, None, None, 0.9, 0.999, 1e-8)
-    calls = [("adam", adam)]
+    calls: list[tuple[str, tuple[Any, ...]]] = [("adam", adam)]
     calls += [("momentum", (param, grad, first, rate, 0.9, n)) for n in (False, True)]
     for name, given in calls:
         found, wanted = (kernel(np, *given, None, decay) for kernel in (form(name), generic(name)))
@@ -211,5 +211,5 @@ def test_a_row_that_cannot_be_normalised_spoils_no_other() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
     assert np.isnan(found[0]).all()
     assert np.isfinite(found[2:]).all()
-    grads = (f("softmax_grad")(np, found[2:], x[2:], -1) for f in (form, generic))
-    np.testing.assert_allclose(*grads, rtol=1e-5, atol=1e-6)
+    found, wanted = (f("softmax_grad")(np, found[2:], x[2:], -1) for f in (form, generic))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

@@ -49,7 +49,8 @@ def groups(program: Any) -> list[list[str]]:
 
 def run(program: Any, feed: dict[str, Any], fetches: list[Any]) -> list[Any]:
     with fluid.Executor(fluid.CPUPlace()) as exe:
-        return exe.run(program, feed=feed, fetch_list=fetches, scope=fluid.Scope())
+        found: list[Any] = exe.run(program, feed=feed, fetch_list=fetches, scope=fluid.Scope())
+    return found
 
 
 @pytest.mark.parametrize("case", ROWWISE, ids=lambda case: case.name)
