@@ -173,6 +173,8 @@ class Core:
             self._fail(refusals.reported(event, peer))
         else:
             self._fail(refusals.gave_up(peer, event.cause, event.step))
+        if event.trainer < 0:
+            self._newcomers_until = 0.0  # this process must go
         self._trainers.tell(event.trainer)
 
     def _reset(self, event: e.Reset) -> None:

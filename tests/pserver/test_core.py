@@ -540,6 +540,15 @@ def test_a_failed_server_waits_for_newcomers_as_long_as_for_silent_trainers() ->
     assert failure(bench).peer == "trainer 0"
 
 
+def test_a_server_that_must_go_waits_for_no_newcomers() -> None:
+    bench = Bench(2)
+    bench.hello(0)
+    bench.say(e.Abort(0, -1, 0, -1, "it was ended by SIGTERM"))
+    bench.say(e.Tick(0.0))
+    bench.say(e.Tick(LIMITS.farewell))
+    assert "SIGTERM" in failure(bench).text
+
+
 def test_a_trainer_that_asked_for_no_answer_has_not_heard_of_the_failure() -> None:
     """What answers a push may never be sent: the server stays until the trainer speaks again."""
     bench = Bench(mode=1)
