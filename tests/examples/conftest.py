@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from ..support.ports import free_port
+
+__all__ = ["free_port"]
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -72,14 +73,16 @@ def test_local_sgd_learns(tmp_path: Path) -> None:
     assert learns(costs(out))
 
 
-def test_eight_processes_on_two_nodes_reduce_by_node(tmp_path: Path) -> None:
+def test_eight_processes_on_two_nodes_reduce_by_node(
+    tmp_path: Path, free_port: Callable[[], int]
+) -> None:
     script = str(TUTORIALS / "train_fleet_static_communication_topology.py")
-    nodes = ("127.0.0.1", "127.0.0.2")
+    nodes, port = ("127.0.0.1", "127.0.0.2"), free_port()
 
     def node(address: str) -> str:
         return bireme(
             tmp_path, *LAUNCH, "--selected_gpus=0,1,2,3", f"--cluster_node_ips={','.join(nodes)}",
-            f"--node_ip={address}", "--started_port=36180", "--log_dir", address, script,
+            f"--node_ip={address}", f"--started_port={port}", "--log_dir", address, script,
         )  # fmt: skip
 
     with ThreadPoolExecutor(2) as pool:

@@ -75,6 +75,7 @@ CASES = [
     ("conv2d_grad", filters(2)),
     ("conv2d_grad", filters(2, groups=2)),
     ("depthwise_conv2d_grad", filters(2, groups=4)),
+    ("fused_relu_depthwise_conv2d_grad", filters(2, groups=4)),
     ("conv3d_grad", filters(3)),
     ("conv2d_transpose_grad", filters(2, transposed=True)),
     ("depthwise_conv2d_transpose_grad", filters(2, groups=4, transposed=True)),

@@ -66,14 +66,14 @@ def test_a_server_killed_again_and_again_loses_nothing(
     assert not list((tmp_path / "kept" / "write-ahead").iterdir())  # an orderly end needs none
 
 
-@pytest.mark.parametrize("trainer", ["0", "1"])
 def test_a_trainer_killed_again_and_again_goes_on(
-    trainer: str, job: MakeJob, whole: list[Any], tmp_path: Path
+    job: MakeJob, whole: list[Any], tmp_path: Path
 ) -> None:
     """Without a launcher: the test starts the successor, as a scheduler would."""
+    trainer = "0"  # also trainer 1: the launcher's test below
     made = job(2, 2)
     env = started(made, "kept", "--pause", "0.02")
-    other = made.processes[str(1 - int(trainer))]
+    other = made.processes["1"]
     for step in (3, 16):
         other.until(f"step {step}\n")
         made.kill(trainer)
@@ -86,7 +86,7 @@ def test_a_trainer_killed_again_and_again_goes_on(
     assert not list((tmp_path / "kept" / "write-ahead").iterdir())
 
 
-@pytest.mark.parametrize("killed", ["0", "1", "first server", "last server"])
+@pytest.mark.parametrize("killed", ["0", "last server"])
 def test_survivors_go_back_to_the_newest_checkpoint(
     killed: str, job: MakeJob, whole: list[Any], tmp_path: Path
 ) -> None:
