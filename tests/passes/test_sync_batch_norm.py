@@ -4,6 +4,7 @@ Its operators are bireme_batch_norm_sums, bireme_batch_norm_of_sums, bireme_batc
 bireme_batch_norm_grad_of_sums.
 """
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,6 +19,7 @@ from .nets import built, notes, shown, strategy
 from .test_rewrites import GOLDEN
 
 STEPS, ROWS = 3, 6
+BUILDING = threading.Lock()  # programs are built one at a time: the guards are of the process
 
 
 @pytest.fixture
@@ -32,17 +34,18 @@ def endpoints(free_port):
 
 def train(rank: int, where: list[str], *fields: str, parts: tuple[int, ...] = (3, 3)) -> list:
     """The states after some steps, of one rank on its part of the batch or of a rank alone."""
-    main, startup, _ = built(nets.residual)
-    if where:
-        settings = fluid.DistributeTranspilerConfig()
-        settings.mode = "nccl2"
-        fluid.DistributeTranspiler(settings).transpile(
-            rank,
-            main,
-            trainers=",".join(where),
-            startup_program=startup,
-            current_endpoint=where[rank],
-        )
+    with BUILDING:
+        main, startup, _ = built(nets.residual)
+        if where:
+            settings = fluid.DistributeTranspilerConfig()
+            settings.mode = "nccl2"
+            fluid.DistributeTranspiler(settings).transpile(
+                rank,
+                main,
+                trainers=",".join(where),
+                startup_program=startup,
+                current_endpoint=where[rank],
+            )
     cut = slice(sum(parts[:rank]), sum(parts[: rank + 1])) if where else slice(None)
     scope, x = fluid.Scope(), nets.batch(main, ROWS)["x"]
     compiled = fluid.CompiledProgram(main, strategy(*fields))
