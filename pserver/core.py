@@ -22,6 +22,7 @@ from . import refusals
 from .allgather import AllGather
 from .arrival import Arrival
 from .counted_calls import Counted, CountedCalls, Gated, State
+from .farewell import Farewell
 from .job_record import Known
 from .leases import Leases
 from .membership import Limits, Member, Trainers
@@ -54,9 +55,7 @@ class Core:
         self._gathering = AllGather()
         self._names = PushNames(settings)
         self._compiled: set[int] = set()  # blocks that have run
-        self._leave_at = 0.0
-        self._newcomers_until = 0.0  # trainers that are about to join shall hear why they cannot
-        self._told: set[int] = set()  # newcomers that have heard of the failure
+        self._farewell = Farewell(self._trainers, self._limits)
         self._ended = False
         self._out: list[e.Instruction] = []
         self.metrics = Metrics(self._mode.rounds)
@@ -174,8 +173,8 @@ class Core:
         else:
             self._fail(refusals.gave_up(peer, event.cause, event.step))
         if event.trainer < 0:
-            self._newcomers_until = 0.0  # this process must go
-        self._trainers.tell(event.trainer)
+            self._farewell.cut_short()  # this process must go
+        self._farewell.tell(event.trainer)
 
     def _reset(self, event: e.Reset) -> None:
         self._trainers.reset(event.trainer, event.incarnation, event.ended)
@@ -189,7 +188,8 @@ class Core:
         self._out += self._succession.departures()
         lost = self._trainers.overdue()
         if lost is not None:
-            self._fail(self._with_waiters(lost))
+            waiters = {call.trainer for call, _ in self._calls.parked}
+            self._fail(refusals.with_waiters(lost, waiters, self._settings.endpoint))
             return
         for call, since in self._calls.parked:
             if event.now - since > self._limits.patience:
@@ -199,11 +199,6 @@ class Core:
         for late in self._gathering.late(event.now, self._limits.patience):
             self._discard(late)
             self._answer(late.call, refusals.slow(absent, late.step, self._limits.patience))
-
-    def _with_waiters(self, lost: e.Failure) -> e.Failure:
-        waiting = sorted({call.trainer for call, _ in self._calls.parked})
-        where = f"; {refusals.trainers_named(waiting)} waited for it" if waiting else ""
-        return replace(lost, text=f"{lost.text}{where} (server {self._settings.endpoint})")
 
     # -- counted calls ---------------------------------------------------------------------
     def _counted(self, event: Counted) -> None:
@@ -335,15 +330,13 @@ class Core:
 
     def _fail(self, failure: e.Failure) -> None:
         self._trainers.blame(failure)
-        self._leave_at = self._trainers.now + self._limits.farewell
-        if self._trainers.waited <= self._limits.join:
-            self._newcomers_until = self._trainers.now + self._limits.silence
+        self._farewell.begin()
         self._out.append(e.HangUp())
         reading = {call for call, _ in self._calls.parked}
         for call in [event.call for event in self._calls.unfinished]:
             self._answer(call, failure)
             if call in reading:  # others may not have asked for an answer
-                self._trainers.tell(call.trainer)
+                self._farewell.tell(call.trainer)
 
     def _turn_away(self, event: e.Event) -> None:
         """After the failure every call is answered with it."""
@@ -354,9 +347,7 @@ class Core:
         if isinstance(event, Counted):
             self._discard(event)
         self._reply(ticket, self._failure)
-        trainer = getattr(getattr(event, "call", event), "trainer", -1)
-        self._trainers.tell(trainer)
-        self._told.add(trainer)
+        self._farewell.tell(getattr(getattr(event, "call", event), "trainer", -1))
 
     def _end_if_possible(self) -> None:
         if self._ended:
@@ -367,15 +358,9 @@ class Core:
             )
             self._out += [e.Finish()] if self._ended else []
             return
-        now, coming = self._trainers.now, not self._told.issuperset(self._trainers.missing)
-        everybody = all(self._is_lost(m.number) for m in self._trainers.uninformed)
-        if (everybody or now >= self._leave_at) and not (coming and now < self._newcomers_until):
+        if self._farewell.is_over(self._failure):
             self._ended = True
             self._out.append(e.Fail(self._failure))
-
-    def _is_lost(self, trainer: int) -> bool:
-        assert self._failure is not None
-        return self._failure.kind == "PeerLost" and self._failure.peer == f"trainer {trainer}"
 
     # -- answers ---------------------------------------------------------------------------
     def _answer(self, call: e.Call, answer: e.Answer) -> None:

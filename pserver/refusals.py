@@ -1,6 +1,7 @@
 """The sentences of a server that says no: what happened, at which server and step, what to do."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 
 from bireme.net.messages import NOT_GREETED
@@ -30,6 +31,7 @@ __all__ = [
     "takes_no_barrier",
     "too_early",
     "trainers_named",
+    "with_waiters",
     "wrong_data",
 ]
 
@@ -147,6 +149,13 @@ def absent(trainers: list[int], waited: float) -> Failure:
         peer=trainers_named(trainers),
         hint="start every trainer (PADDLE_TRAINERS_NUM of them); the time is FLAGS_join_seconds",
     )
+
+
+def with_waiters(lost: Failure, waiting: Iterable[int], endpoint: str) -> Failure:
+    """The loss of a peer, with who waited for it at which server."""
+    names = sorted(waiting)
+    where = f"; {trainers_named(names)} waited for it" if names else ""
+    return replace(lost, text=f"{lost.text}{where} (server {endpoint})")
 
 
 def slow(trainers: list[int], round_: int, waited: float) -> Failure:
