@@ -1,7 +1,8 @@
 """How this process ends: in order, or because of an error that its peers must hear of.
 
 In order are the end of the script, `sys.exit()`, `sys.exit(0)` and `sys.exit(None)`. An uncaught
-error, Ctrl-C, SIGTERM and any other exit are not. The file knows the interpreter, no peers.
+error, Ctrl-C, SIGTERM and any other exit are not. An uncaught error is printed before the peers
+are told, which may take its time. The file knows the interpreter, no peers.
 """
 
 import atexit
@@ -17,7 +18,17 @@ from typing import Any, NoReturn
 
 from bireme.errors import BiremeError
 
-__all__ = ["Terminated", "at_exit", "cause", "describe", "in_order", "note"]
+__all__ = [
+    "Terminated",
+    "at_exit",
+    "cause",
+    "describe",
+    "in_order",
+    "note",
+    "note_printed",
+    "show",
+    "show_by",
+]
 
 Task = Callable[[BaseException | None], None]
 
@@ -80,6 +91,23 @@ def cause() -> BaseException | None:
     return _causes[0] if _causes else None
 
 
+def show(error: BiremeError) -> None:
+    """Print an error that ends this process, or its job; once."""
+    if not any(error is shown for shown in _shown):
+        _shown.append(error)
+        _print[0](error)
+
+
+def show_by(way: Callable[[BiremeError], None]) -> None:
+    """Print errors in this way."""
+    _print[0] = way
+
+
+def _as_message(error: BiremeError) -> None:
+    sys.stdout.flush()
+    print(f"bireme: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+
 def note(error: BaseException) -> None:
     """`error` ends the script. For who runs it and catches what it raises."""
     if not _causes and not in_order(error):
@@ -87,6 +115,8 @@ def note(error: BaseException) -> None:
         _run_tasks(error)
 
 
+_shown: list[BiremeError] = []
+_print: list[Callable[[BiremeError], None]] = [_as_message]
 _tasks: list[tuple[int, Task]] = []
 _causes: list[BaseException] = []
 _watching: list[bool] = []
@@ -102,7 +132,7 @@ def _run_tasks(error: BaseException | None) -> None:
         try:
             task(error)
         except BiremeError as failure:
-            print(f"bireme: {type(failure).__name__}: {failure}", file=sys.stderr, flush=True)
+            show(failure)
             if not _causes:
                 _causes.append(failure)
                 _failed.append(os.getpid())
@@ -137,9 +167,31 @@ def _watch() -> None:
         return
     _watching.append(True)
     atexit.register(_run_tasks, None)
+    _watch_printing()
     _watch_unwinding()
     if threading.current_thread() is threading.main_thread():
         _obey_sigterm()
+
+
+def _watch_printing() -> None:
+    """The error that ends the process is printed, which `sys.last_value` shows."""
+    hook = sys.excepthook
+
+    def printed(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        try:
+            hook(kind, error, trace)
+        finally:
+            note_printed()
+
+    printed._notes = True  # type: ignore[attr-defined]
+    sys.excepthook = printed  # at once, before threads are joined
+    atexit.register(note_printed)  # a program may have put another hook in its place
+
+
+def note_printed() -> None:
+    """The error that the interpreter has printed last ends the process."""
+    if (error := getattr(sys, "last_value", None)) is not None:
+        _escaped(error)
 
 
 def _outermost(frame: Any) -> bool:
@@ -155,7 +207,8 @@ if sys.version_info >= (3, 12):
         monitoring.use_tool_id(tool, "bireme")
 
         def unwound(code: CodeType, offset: int, error: BaseException) -> None:
-            if _outermost(sys._getframe(1)):
+            noted_later = getattr(sys.excepthook, "_notes", False)
+            if _outermost(sys._getframe(1)) and (isinstance(error, SystemExit) or not noted_later):
                 _escaped(error)
 
         monitoring.register_callback(tool, monitoring.events.PY_UNWIND, unwound)
@@ -164,20 +217,14 @@ if sys.version_info >= (3, 12):
 else:
 
     def _watch_unwinding() -> None:
-        """An error is printed, which `sys.last_value` shows; of an exit the interpreter reads the
-        code, when the last frame has gone.
-        """
+        """Of an exit the interpreter reads the code, when the last frame has gone."""
         names = gc.get_referents(SystemExit.__dict__)[0]
-        code, hook, sys_exit = names["code"], sys.excepthook, sys.exit
+        code, sys_exit = names["code"], sys.exit
 
         def read(error: SystemExit) -> Any:
             if _outermost(sys._getframe()):
                 _escaped(error)
             return code.__get__(error)
-
-        def printed(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-            _escape_printed()
-            hook(kind, error, trace)
 
         def leave(status: object = None, /) -> NoReturn:
             """Exit by raising SystemExit(status)."""
@@ -189,12 +236,6 @@ else:
                 setattr(module, name, leave)
         names["code"] = property(read, code.__set__, code.__delete__)
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
-        sys.excepthook = printed  # at once, before threads are joined
-        atexit.register(_escape_printed)  # a program may have put another hook in its place
-
-    def _escape_printed() -> None:
-        if (error := getattr(sys, "last_value", None)) is not None:
-            _escaped(error)
 
 
 def _obey_sigterm() -> None:

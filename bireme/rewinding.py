@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 
 from bireme import flags
+from bireme.ending import show
 from bireme.errors import PeerLost
 from bireme.monitoring.counters import tally
 
@@ -44,6 +45,7 @@ def rewind(error: BaseException | None) -> None:
     """Start this process again if a lost peer is what ends it; returns if it has to end."""
     if not isinstance(error, PeerLost) or not allowed():
         return
+    show(error)
     count, idle = _counts()
     idle = 0 if tally.steps else idle + 1
     most = flags.get("rewind")
@@ -51,19 +53,15 @@ def rewind(error: BaseException | None) -> None:
         why = "FLAGS_rewind allows no more" if count >= most else "without any progress"
         _say(f"bireme: not going back to the newest checkpoint again after {count} times: {why}")
         return
-    place = f" at step {error.step}" if error.step is not None else ""
     _say(
-        f"bireme: {error.peer or 'a peer'} is missing{place}: {error.message}",
         f"bireme: going back to the newest checkpoint ({count + 1} of {most}), and waiting "
-        f"{flags.get('rejoin_seconds'):.0f} s for who is missing",
+        f"{flags.get('rejoin_seconds'):.0f} s for {error.peer or 'the one that is missing'}",
     )
     _start_again({COUNT: f"{count + 1},{idle}"})
 
 
-def _say(*lines: str) -> None:
-    sys.stdout.flush()
-    for line in lines:
-        print(line, file=sys.stderr, flush=True)
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _start_again(more: Mapping[str, str]) -> None:

@@ -147,8 +147,8 @@ def run(script: str, arguments: tuple[str, ...], cpu: bool, module: bool) -> Non
             execute_module(script, arguments)
         else:
             run_script(script, adopted(arguments, os.environ))
-    except KeyboardInterrupt:  # which click would answer with a code of its own
-        uncaught.interrupted()
+    except KeyboardInterrupt as error:  # which click would answer with a code of its own
+        uncaught.interrupted(error)
 
 
 @main.command(short_help="What in a script will not work, without running it.")

@@ -78,6 +78,28 @@ sys.exit(5)
     assert told(body) == (5, "it exited with code 5")
 
 
+@pytest.mark.parametrize("first", ["at_exit", "install"])
+def test_our_error_is_printed_before_the_peers_are_told(first: str) -> None:
+    """Telling them may take as long as they are silent."""
+    calls = {
+        "at_exit": "at_exit(lambda error: print('told', file=sys.stderr, flush=True))",
+        "install": "uncaught.install()",
+    }
+    lines = [
+        "import sys",
+        "from bireme import errors",
+        "from bireme.ending import at_exit",
+        "from bireme.fleet.scripts import uncaught",
+        calls.pop(first),
+        *calls.values(),
+        "raise errors.PeerLost('server 1 is lost')",
+    ]
+    command = [sys.executable, "-c", "\n".join(lines)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.stderr == "bireme: PeerLost: server 1 is lost\ntold\n"
+    assert ran.returncode == 1
+
+
 def test_a_task_that_fails_makes_an_orderly_end_a_failure() -> None:
     body = """
 def fail(error): raise errors.PeerLost("server 1 is lost")

@@ -10,7 +10,9 @@ from bireme import rewinding
 from bireme.errors import Aborted, BiremeError, PeerLost
 from bireme.monitoring.counters import tally
 
-LOST = PeerLost("trainer 1 is lost: its process has ended", peer="trainer 1", step=7)
+
+def lost() -> PeerLost:
+    return PeerLost("trainer 1 is lost: its process has ended", peer="trainer 1", step=7)
 
 
 @pytest.fixture(autouse=True)
@@ -26,11 +28,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def test_who_is_missing_is_told(started: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    rewinding.rewind(LOST)
+    rewinding.rewind(lost())
     assert started == [{rewinding.COUNT: "1,0"}]
     said = capsys.readouterr().err
-    assert "bireme: trainer 1 is missing at step 7" in said
-    assert "going back to the newest checkpoint (1 of 2), and waiting 60 s" in said
+    assert (
+        "bireme: PeerLost: trainer 1 is lost: its process has ended\n  trainer 1, step 7\n" in said
+    )
+    assert "going back to the newest checkpoint (1 of 2), and waiting 60 s for trainer 1" in said
 
 
 @pytest.mark.parametrize("error", [None, ValueError("mine"), Aborted("trainer 1 gave up", peer="")])
@@ -41,7 +45,7 @@ def test_other_ends_are_ends(error: BiremeError | None, started: list[Any]) -> N
 
 def test_without_the_flag_a_loss_is_an_end(started: list[Any]) -> None:
     fluid.set_flags({"FLAGS_rewind": 0})
-    rewinding.rewind(LOST)
+    rewinding.rewind(lost())
     assert not started
 
 
@@ -49,7 +53,7 @@ def test_the_number_of_times_is_bounded(
     started: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(rewinding.COUNT, "2,0")
-    rewinding.rewind(LOST)
+    rewinding.rewind(lost())
     assert not started
     assert "after 2 times: FLAGS_rewind allows no more" in capsys.readouterr().err
 
@@ -61,9 +65,9 @@ def test_lives_without_a_step_end_soon(
     monkeypatch.setattr(tally, "steps", 0)
     for life in range(rewinding.IDLE - 1):
         monkeypatch.setenv(rewinding.COUNT, f"{life},{life}")
-        rewinding.rewind(LOST)
+        rewinding.rewind(lost())
     assert len(started) == rewinding.IDLE - 1
     monkeypatch.setenv(rewinding.COUNT, started[-1][rewinding.COUNT])
-    rewinding.rewind(LOST)
+    rewinding.rewind(lost())
     assert len(started) == rewinding.IDLE - 1
     assert "without any progress" in capsys.readouterr().err

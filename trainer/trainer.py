@@ -1,12 +1,12 @@
 """A trainer: its servers, how it sends to them, what it saves, and how it ends."""
 
 import os
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 
+from bireme.ending import show
 from bireme.errors import BiremeError, ConfigError, DeadlineExceeded
 from bireme.monitoring.counters import tally
 from bireme.net import messages as m
@@ -221,5 +221,5 @@ class Trainer:
 def leave_now(error: BiremeError) -> None:
     """The job has failed and this process does not notice: say so, and end it."""
     rewind(error)
-    print(f"bireme: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    show(error)
     os._exit(1)

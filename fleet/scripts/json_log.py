@@ -11,10 +11,14 @@ import logging
 import os
 import sys
 import time
+import weakref
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TextIO
 
 from bireme import flags
+from bireme.ending import show_by
+from bireme.errors import BiremeError
 from bireme.monitoring.counters import tally
 
 from ..log_lines import as_json
@@ -26,8 +30,9 @@ def install() -> None:
     """Replace the streams if the flag says so; calling it again changes nothing."""
     if not flags.get("log_json") or isinstance(sys.stdout, _Lines):
         return
-    sys.stdout, sys.stderr = _Lines(sys.stdout, "stdout"), _Lines(sys.stderr, "stderr")
+    sys.stdout, sys.stderr = _Lines(sys.stdout, "stdout"), (log := _Lines(sys.stderr, "stderr"))
     logging.lastResort = _Handler(logging.WARNING)
+    show_by(_shown_on(log))
     sys.excepthook = _as_one_line(sys.excepthook)
 
 
@@ -88,6 +93,18 @@ class _Handler(logging.Handler):
             stream.say(self.format(record), level=level, logger=record.name)
 
 
+def _shown_on(stream: "_Lines") -> Callable[[BiremeError], None]:
+    lines = weakref.ref(stream)  # which writes what is left of a line when it is deleted
+
+    def show(error: BiremeError) -> None:
+        if log := lines():
+            kind = type(error).__name__
+            log.say(f"bireme: {kind}: {error}", level="error", error=kind)
+            log.flush()
+
+    return show
+
+
 def _as_one_line(hook: Any) -> Any:
     def said(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         text, stream = io.StringIO(), sys.stderr
@@ -95,9 +112,10 @@ def _as_one_line(hook: Any) -> Any:
             with contextlib.redirect_stderr(text):
                 hook(kind, error, trace)
         finally:
-            if isinstance(stream, _Lines):
+            if isinstance(stream, _Lines) and text.getvalue():
                 stream.say(text.getvalue().rstrip(), level="error", error=kind.__name__)
                 stream.flush()
 
+    said._notes = getattr(hook, "_notes", False)  # type: ignore[attr-defined]  # see `ending`
     said._of_bireme = True  # type: ignore[attr-defined]  # `uncaught.install` leaves it in place
     return said

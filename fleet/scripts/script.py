@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bireme import flags
-from bireme.ending import note
 from bireme.errors import ConfigError
 from bireme.monitoring.admin import opened
 
@@ -41,7 +40,7 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
     sys.modules["__main__"] = main
     sys.argv = [path, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(path))
-    with _noted():
+    with _reported():
         exec(compile(source, path, "exec"), main.__dict__)
 
 
@@ -56,7 +55,7 @@ def execute_module(name: str, arguments: Sequence[str]) -> None:
     sys.path[0] = os.getcwd()
     if _missing(name):
         raise ConfigError(f"there is no module {name}", where=f"looked from {os.getcwd()}")
-    with _noted():
+    with _reported():
         runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
@@ -87,13 +86,12 @@ def prepare() -> None:
 
 
 @contextmanager
-def _noted() -> Iterator[None]:
-    """Note the error that ends the script: the caller may turn it into an exit of its own."""
+def _reported() -> Iterator[None]:
+    """Tell the launcher the error that ends the script."""
     try:
         yield
     except BaseException as error:
         progress.report_end(error)
-        note(error)
         raise
 
 

@@ -8,6 +8,7 @@ import sys
 from types import TracebackType
 from typing import NoReturn
 
+from bireme.ending import note, note_printed, show
 from bireme.errors import BiremeError, PeerError
 
 from ..signals import INTERRUPTED
@@ -26,9 +27,10 @@ def exit_code(error: BaseException) -> int:
     return USER_MISTAKE if mendable else FAILURE
 
 
-def interrupted() -> NoReturn:
+def interrupted(error: KeyboardInterrupt) -> NoReturn:
     """Exit after Ctrl-C."""
     print("bireme: interrupted", file=sys.stderr, flush=True)
+    note(error)
     raise SystemExit(INTERRUPTED)
 
 
@@ -41,18 +43,19 @@ def install() -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         sys.stdout.flush()
         if isinstance(error, KeyboardInterrupt):
-            interrupted()
-        elif isinstance(error, BiremeError):
-            print(f"bireme: {kind.__name__}: {error}", file=sys.stderr, flush=True)
-        else:
-            mine = None if isinstance(error, SyntaxError) else _from_script(trace)
-            previous(kind, error.with_traceback(mine), mine)
-            if hint := _hint(error):
-                print(f"  hint: {hint}", file=sys.stderr, flush=True)
-            return
-        raise SystemExit(exit_code(error))  # the interpreter exits with it after this hook
+            interrupted(error)
+        if isinstance(error, BiremeError):
+            show(error)
+            note_printed()
+            raise SystemExit(exit_code(error))  # the interpreter exits with it after this hook
+        mine = None if isinstance(error, SyntaxError) else _from_script(trace)
+        previous(kind, error.with_traceback(mine), mine)
+        if hint := _hint(error):
+            print(f"  hint: {hint}", file=sys.stderr, flush=True)
+        note_printed()
 
     hook._of_bireme = True  # type: ignore[attr-defined]  # marks the hook for the check above
+    hook._notes = True  # type: ignore[attr-defined]  # see `ending`
     sys.excepthook = hook
 
 

@@ -49,6 +49,25 @@ def test_everything_that_is_printed_is_json(tmp_path: Path) -> None:
     assert "no end" in {row["message"] for row in err}
 
 
+@pytest.mark.wire
+def test_an_error_of_ours_is_one_line(tmp_path: Path) -> None:
+    """It is printed before the peers are told."""
+    (tmp_path / "train.py").write_text(
+        "from bireme import errors\n"
+        "from bireme.ending import at_exit\n"
+        "at_exit(lambda error: print('told'))\n"
+        "raise errors.PeerLost('server 1 is lost', peer='server 1', step=7)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "bireme", "run", "train.py"],
+        cwd=tmp_path, text=True, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env={**os.environ, "FLAGS_log_json": "1"},
+    )  # fmt: skip
+    failed, told = (json.loads(line) for line in ran.stdout.splitlines())
+    assert (failed["level"], failed["error"], told["message"]) == ("error", "PeerLost", "told")
+    assert failed["message"] == "bireme: PeerLost: server 1 is lost\n  server 1, step 7"
+
+
 def test_logs_are_read_as_text_again() -> None:
     lines = [as_json(0.0, "a\nb", level="info"), "plain", '{"time": "broken', as_json(1.5, "")]
     assert list(texts_of(lines)) == ["a", "b", "plain", '{"time": "broken', ""]
