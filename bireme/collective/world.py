@@ -293,25 +293,39 @@ class World:
 
     def fail(self, error: BaseException) -> None:
         """This rank stops; tell the others why before they see closed connections."""
+        if self._state.lost >= 0:  # they know
+            return
         with contextlib.suppress(PeerError):  # nobody may be there to hear it
             self._note(self._ask(m.Report(self.rank, self.rank, describe(error))))
 
     # -- leaving ---------------------------------------------------------------------------
     def close(self) -> None:
-        """Leave the job. Rank 0 stays until the others know it, at most a heartbeat long."""
+        """Leave the job. Rank 0 stays until the others know it, at most a heartbeat long; in a
+        thread if the job has failed.
+        """
         if self._closed.is_set():
             return
         self._withdraw()
+        if self._state.lost < 0:
+            self._leave()
+        else:  # the caller has an error to tell, and that waits for nobody
+            self._closed.set()
+            threading.Thread(target=self._leave, name="bireme-leave").start()
+
+    def _end(self, error: BaseException | None) -> None:
+        """The process ends, and has told its user of `error`."""
+        if self._closed.is_set():
+            return
+        if error is not None:
+            self.fail(error)
+        self._leave()
+
+    def _leave(self) -> None:
         with contextlib.suppress(PeerError):
             self._ask(m.Leave(self.rank))
         self._closed.set()
         self._register.settle(self._settings.heartbeat)
         self._shut()
-
-    def _end(self, error: BaseException | None) -> None:
-        if error is not None:
-            self.fail(error)
-        self.close()
 
     def _shut(self) -> None:
         self._closed.set()

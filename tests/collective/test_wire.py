@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bireme.collective import Group, Settings, World
+from bireme.collective.register import OwnRegister
 from bireme.errors import ConfigError, DeadlineExceeded, PeerLost
 
 from .contract import GroupContract, on_every_rank
@@ -92,6 +93,27 @@ def test_ranks_of_different_settings_do_not_start(free_port):
     assert isinstance(errors[1], ConfigError)
     assert "1 communicators" in str(errors[1])
     assert "2 communicators" in str(errors[1])
+
+
+def test_who_closes_a_failed_job_tells_its_user_before_all_others_have_heard(
+    free_port, monkeypatch
+):
+    heard, left = threading.Event(), []
+    settle = OwnRegister.settle
+
+    def settled(register: OwnRegister, timeout: float) -> None:
+        left.append(heard.wait(20))
+        settle(register, timeout)
+
+    with worlds(2, free_port) as (rank0, _):
+        rank0.fail(ValueError("a bad batch"))
+        monkeypatch.setattr(OwnRegister, "settle", settled)
+        rank0.close()
+        assert left == []
+        (leaving,) = [t for t in threading.enumerate() if t.name == "bireme-leave"]
+        heard.set()
+        leaving.join(20)
+        assert left == [True]
 
 
 def test_values_are_posted_and_fetched(free_port):
