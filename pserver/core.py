@@ -10,7 +10,7 @@ it runs, who waits, and who is answered.
   REFUSED are final: a repeat gets the same again, except that a read reads again.
 * When updates run is the mode's rule: `rounds` or `arrival`. An update that a call makes due is
   started before the next call is admitted, so a read sees every push that was admitted before it.
-* A failure is final and answers every call; `Fail` follows when everybody has heard it.
+* A failure is final and answers every call; `Finish` follows when everybody has heard it.
 """
 
 from collections.abc import Callable
@@ -331,7 +331,7 @@ class Core:
     def _fail(self, failure: e.Failure) -> None:
         self._trainers.blame(failure)
         self._farewell.begin()
-        self._out.append(e.HangUp())
+        self._out.append(e.Fail(failure))
         reading = {call for call, _ in self._calls.parked}
         for call in [event.call for event in self._calls.unfinished]:
             self._answer(call, failure)
@@ -360,7 +360,7 @@ class Core:
             return
         if self._farewell.is_over(self._failure):
             self._ended = True
-            self._out.append(e.Fail(self._failure))
+            self._out.append(e.Finish())
 
     # -- answers ---------------------------------------------------------------------------
     def _answer(self, call: e.Call, answer: e.Answer) -> None:

@@ -23,7 +23,6 @@ __all__ = [
     "Fail",
     "Failure",
     "Finish",
-    "HangUp",
     "Heartbeat",
     "Hello",
     "Instruction",
@@ -332,7 +331,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Every trainer has completed: stop serving."""
+    """Every trainer has completed, or could be told of the failure: stop serving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,17 +347,12 @@ class StartOver:
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
-    """The job has failed: end idle connections, so that their trainers ask at once."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fail:
-    """Everybody who could be told has been told: stop serving with this error."""
+    """The job has failed: say so, and end idle connections, so that their trainers ask at once."""
 
     failure: Failure
 
 
 Instruction: TypeAlias = (
-    Reply | Apply | Snapshot | Save | Discard | Finish | Report | StartOver | HangUp | Fail
+    Reply | Apply | Snapshot | Save | Discard | Finish | Report | StartOver | Fail
 )

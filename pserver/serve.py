@@ -15,7 +15,8 @@ from typing import Any, Self
 from bireme import flags
 from bireme.arrays import blas
 from bireme.arrays.malloc import keep_memory
-from bireme.ending import at_exit
+from bireme.ending import at_exit, show
+from bireme.errors import BiremeError
 from bireme.ir import Operator
 from bireme.monitoring.counters import Sample, tally
 from bireme.net.error_replies import raised
@@ -104,7 +105,16 @@ def host(settings: Settings, updates: Updates, times: Limits, known: Known | Non
     if updates.recorder is not None:
         times = replace(times, rejoin=float(flags.get("rejoin_seconds")))
     core = Core(settings, times, known)
+    ended: list[BiremeError] = []
+
+    def failed(failure: e.Failure) -> None:
+        ended.append(raised(refused(failure)))
+        tally.note(failure.text)
+        if not signals and server.error is None:
+            show(ended[0])
+
     server = Server(core, updates, tick=min(0.25, times.silence / 20))
+    server.on_failure = failed
     view = MetricsView(
         core,
         settings.endpoint,
@@ -118,7 +128,7 @@ def host(settings: Settings, updates: Updates, times: Limits, known: Known | Non
     tally.sources.append(view)
     try:
         with blas.SINGLE:  # updates run on a thread of their own, from which BLAS takes no orders
-            failure = asyncio.run(_serve(settings, server, updates, times, signals))
+            asyncio.run(_serve(settings, server, updates, times, signals))
     finally:
         tally.sources.remove(view)
         tally.steps = int(view.status()["step"])
@@ -127,14 +137,13 @@ def host(settings: Settings, updates: Updates, times: Limits, known: Known | Non
         return True
     if updates.recorder is not None:
         updates.recorder.remove()
-    if server.error is not None or failure is not None:
-        tally.note(server.error or (failure and failure.text))
     if signals:
         raise KeyboardInterrupt if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
     if server.error is not None:
+        tally.note(server.error)
         raise server.error
-    if failure is not None:
-        raise raised(refused(failure))
+    if ended:
+        raise ended[0]
     return False
 
 
@@ -151,7 +160,7 @@ def _gauges(server: Server, updates: Updates) -> Iterator[Sample]:
 
 async def _serve(
     settings: Settings, server: Server, updates: Updates, times: Limits, signals: list[int]
-) -> e.Failure | None:
+) -> None:
     with _obeying(server, signals):
         handlers = native_methods(server)
         if flags.get("rpc_fluid"):
@@ -166,7 +175,7 @@ async def _serve(
                 file=sys.stderr,
                 flush=True,
             )
-            return await server.run()
+            await server.run()
 
 
 def _sockets(server: Server, endpoint: str) -> contextlib.AbstractAsyncContextManager[Any]:

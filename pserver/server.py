@@ -61,6 +61,8 @@ class Server:
         self._end: asyncio.Future[e.Failure | None] | None = None
         self._queued = 0  # what the worker has been given and has not done
         self.error: BaseException | None = None  # what an update raised
+        self.failure: e.Failure | None = None  # of the job; the others may not know it yet
+        self.on_failure: Callable[[e.Failure], None] = lambda failure: None
 
     @property
     def queued(self) -> int:
@@ -255,13 +257,14 @@ class Server:
                 case e.Discard():
                     self._updates.discard(instruction.ticket)
                     self._saver.discard(instruction.ticket)
-                case e.HangUp():
+                case e.Fail():
+                    self.failure = instruction.failure
+                    self.on_failure(self.failure)
                     asyncio.get_running_loop().call_soon(self._connections.hang_up)
                 case e.Report():
                     print(instruction.text, file=sys.stderr, flush=True)
-                case e.Finish() | e.StartOver() | e.Fail():
-                    self.starts_over = isinstance(instruction, e.StartOver)
-                    self._leave(instruction.failure if isinstance(instruction, e.Fail) else None)
+                case e.Finish() | e.StartOver():
+                    self._leave(isinstance(instruction, e.StartOver))
 
     def _apply(self, update: e.Apply) -> None:
         slots = self._replies.outdated(update.blocks)
@@ -319,9 +322,10 @@ class Server:
             self.error = error
             self.handle(e.Broken(number, f"{type(error).__name__}: {error}"))
 
-    def _leave(self, failure: e.Failure | None) -> None:
+    def _leave(self, starts_over: bool) -> None:
+        self.starts_over = starts_over
         if self._end is not None and not self._end.done():
-            self._end.set_result(failure)
+            self._end.set_result(self.failure)
 
 
 def _done(

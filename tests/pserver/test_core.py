@@ -417,9 +417,16 @@ def test_a_gradient_that_the_server_does_not_own_is_refused_by_name() -> None:
 
 
 # -- who is missing ----------------------------------------------------------------------------
+def failed(bench: Bench) -> list[e.Failure]:
+    """What the server says in its log."""
+    return [done.failure for done in bench.done if isinstance(done, e.Fail)]
+
+
 def failure(bench: Bench) -> e.Failure:
-    (fail,) = [done for done in bench.done if isinstance(done, e.Fail)]
-    return fail.failure
+    """What the server has ended with."""
+    assert e.Finish() in bench.done
+    (failure,) = failed(bench)
+    return failure
 
 
 def test_a_silent_trainer_is_named_with_its_step_and_everybody_is_told() -> None:
@@ -447,7 +454,8 @@ def test_a_computing_trainer_learns_of_the_end_with_its_next_heartbeat() -> None
         for trainer in (0, 1):
             bench.say(e.Heartbeat(bench.next(), trainer, 1, 3))
     bench.say(e.Tick(9.0))
-    assert not [done for done in bench.done if isinstance(done, e.Fail)]
+    assert [failure.peer for failure in failed(bench)] == ["trainer 2"]
+    assert e.Finish() not in bench.done
     for trainer in (0, 1):
         ticket = bench.next()
         bench.say(e.Heartbeat(ticket, trainer, 1, 3))
@@ -524,7 +532,7 @@ def test_a_trainer_that_is_about_to_join_hears_why_it_cannot() -> None:
     bench.say(e.Heartbeat(beat, 0, 1, 0))
     assert "trainer 1 is lost" in bench.answers[beat].text
     bench.say(e.Tick(3.0))
-    assert not [done for done in bench.done if isinstance(done, e.Fail)]
+    assert e.Finish() not in bench.done
     bench.say(e.Hello(bench.next(), 2, 1))
     assert "trainer 1 is lost" in bench.answers[bench.ticket].text
     assert failure(bench).peer == "trainer 1"
@@ -535,7 +543,7 @@ def test_a_failed_server_waits_for_newcomers_as_long_as_for_silent_trainers() ->
     bench.hello(0)
     bench.say(e.Reset(0, 1, ended=True))
     for now in range(9):
-        assert not [done for done in bench.done if isinstance(done, e.Fail)]
+        assert e.Finish() not in bench.done
         bench.say(e.Tick(float(now)))
     assert failure(bench).peer == "trainer 0"
 
@@ -557,7 +565,7 @@ def test_a_trainer_that_asked_for_no_answer_has_not_heard_of_the_failure() -> No
     bench.push(0, "w@GRAD")
     for now in (0.25, 0.5):
         bench.say(e.Tick(now))
-    assert not [done for done in bench.done if isinstance(done, e.Fail)]
+    assert e.Finish() not in bench.done
     beat = bench.next()
     bench.say(e.Heartbeat(beat, 0, 1, 5))
     assert "trainer 1 is lost" in bench.answers[beat].text
@@ -605,7 +613,7 @@ def test_a_failure_that_a_trainer_reports_keeps_its_name() -> None:
     bench.say(e.Abort(bench.next(), 1, 1, 3, cause, "PeerLost", "server s1"))
     told = bench.answers[waiting]
     assert told == e.Failure("PeerLost", f"{cause} (reported by trainer 1)", "server s1", 3)
-    assert e.HangUp() in bench.done
+    assert failed(bench) == [told]
 
 
 def test_a_trainer_that_never_comes_is_named() -> None:

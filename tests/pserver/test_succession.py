@@ -105,7 +105,7 @@ def test_the_former_life_cannot_end_the_job() -> None:
     greet(made)
     made.say(e.Abort(made.next(), 0, 1, 3, "it was told to go"))
     assert "former life" in made.answers[made.ticket].text
-    assert not [done for done in made.done if isinstance(done, e.HangUp)]
+    assert not [done for done in made.done if isinstance(done, e.Fail)]
 
 
 def test_who_comes_before_the_end_of_the_former_life_waits_for_it() -> None:
@@ -151,7 +151,7 @@ def test_a_trainer_that_has_gone_is_waited_for_where_rounds_are_recorded(rejoin:
     for second in range(1, 59):
         made.say(e.Heartbeat(made.next(), 1, 1, 3))
         made.say(e.Tick(100.0 + second))
-    assert bool([done for done in made.done if isinstance(done, e.HangUp)]) == (not rejoin)
+    assert bool([done for done in made.done if isinstance(done, e.Fail)]) == (not rejoin)
     if rejoin:
         (report,) = (done for done in made.done if isinstance(done, e.Report))
         assert report.text.startswith("server s0: trainer 0 has gone at step")

@@ -80,7 +80,7 @@ def test_silence_is_counted_from_the_begin_of_this_life() -> None:
     bench = successor()
     bench.hello(0)
     bench.say(e.Tick(101.0))
-    assert not [done for done in bench.done if isinstance(done, e.HangUp)]
+    assert not [done for done in bench.done if isinstance(done, e.Fail)]
     for second in range(102, 120):
         bench.say(e.Tick(float(second)))
         bench.say(e.Heartbeat(bench.next(), 0, 1, 3))
