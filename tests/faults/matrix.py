@@ -180,7 +180,7 @@ def _wait(case: Case, cluster: jobs.Cluster, due: Callable[[], bool]) -> None:
 
 def _watch(case: Case, cluster: jobs.Cluster, outcome: Outcome) -> None:
     """Watch the survivors until all have ended."""
-    began = time.monotonic()
+    began, at = time.monotonic(), time.time()
     victim = _name(case, cluster)
     logs = {
         f"{p.role} {p.index}": _log(cluster, p)
@@ -192,7 +192,7 @@ def _watch(case: Case, cluster: jobs.Cluster, outcome: Outcome) -> None:
         running = {f"{p.role} {p.index}" for p in cluster.processes()}
         for name, log in logs.items():
             if name not in outcome.named and victim in log.read_text():
-                outcome.named[name] = now
+                outcome.named[name] = max(0.0, log.stat().st_mtime - at)
             if name not in running:
                 outcome.ended.setdefault(name, now)
         if now > PATIENCE:
