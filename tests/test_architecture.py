@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -277,14 +277,18 @@ def reached(path: Path) -> set[str]:
     return {package_of(target) for target in ours} - {package_of(module_of(path))}
 
 
-ALL = [pytest.param(path, id=label(path)) for path in sources()]
+def wrong(problem: Callable[[Path], object], *homes: str) -> dict[str, object]:
+    """The files in which something is not as it should be, and what."""
+    return {label(path): found for path in sources(*homes) if (found := problem(path))}
 
 
 # -- floors ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", ALL)
-def test_imports_only_go_down(path: Path) -> None:
-    own = FLOOR_OF[package_of(module_of(path))]
-    assert {name: FLOOR_OF[name] for name in reached(path) if FLOOR_OF[name] >= own} == {}
+def test_imports_only_go_down() -> None:
+    def upward(path: Path) -> dict[str, int]:
+        own = FLOOR_OF[package_of(module_of(path))]
+        return {name: FLOOR_OF[name] for name in reached(path) if FLOOR_OF[name] >= own}
+
+    assert wrong(upward) == {}
 
 
 def test_every_floor_is_there() -> None:
@@ -296,11 +300,13 @@ def part_of(module: str) -> str:
     return f"{module}..".split(".")[2]
 
 
-@pytest.mark.parametrize("path", [pytest.param(p, id=label(p)) for p in sources("fleet")])
-def test_imports_inside_fleet_only_go_down(path: Path) -> None:
-    own = part_of(module_of(path))
-    parts = {part_of(i.target) for i in imports(path) if i.target.startswith("bireme.fleet.")}
-    assert {name for name in parts - {own} if FLEET_FLOOR_OF[name] >= FLEET_FLOOR_OF[own]} == set()
+def test_imports_inside_fleet_only_go_down() -> None:
+    def upward(path: Path) -> set[str]:
+        own = part_of(module_of(path))
+        parts = {part_of(i.target) for i in imports(path) if i.target.startswith("bireme.fleet.")}
+        return {name for name in parts - {own} if FLEET_FLOOR_OF[name] >= FLEET_FLOOR_OF[own]}
+
+    assert wrong(upward, "fleet") == {}
 
 
 def test_every_floor_of_fleet_is_there() -> None:
@@ -308,9 +314,8 @@ def test_every_floor_of_fleet_is_there() -> None:
     assert found == set(FLEET_FLOOR_OF)
 
 
-@pytest.mark.parametrize("path", [pytest.param(p, id=label(p)) for p in sources("transpiler")])
-def test_the_transpiler_knows_programs_only(path: Path) -> None:
-    assert reached(path) <= TRANSPILER_KNOWS
+def test_the_transpiler_knows_programs_only() -> None:
+    assert wrong(lambda path: reached(path) - TRANSPILER_KNOWS, "transpiler") == {}
 
 
 def test_the_transpiler_sees_numpy_in_one_file_only() -> None:
@@ -320,10 +325,9 @@ def test_the_transpiler_sees_numpy_in_one_file_only() -> None:
     assert found == ["transpiler/shuffling.py"]
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_schemas_are_known_to_few(path: Path) -> None:
-    known = "protos" in reached(path)
-    assert not known or package_of(module_of(path)) in SCHEMAS_KNOWN_TO
+def test_schemas_are_known_to_few() -> None:
+    knowing = {package_of(module_of(path)) for path in sources() if "protos" in reached(path)}
+    assert knowing <= SCHEMAS_KNOWN_TO
 
 
 def test_no_files_of_a_package_import_one_another_in_a_circle() -> None:
@@ -389,36 +393,42 @@ def test_late_bindings_are_the_listed_ones() -> None:
 
 
 # -- manners -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", ALL)
-def test_nobody_imports_a_bare_directory_name(path: Path) -> None:
-    heads = {i.name.partition(".")[0] for i in imports(path) if i.level == 0}
-    assert not heads & (set(HOMES) - {"bireme"})
+def heads(path: Path) -> set[str]:
+    """The top-level names that a file imports."""
+    return {i.name.partition(".")[0] for i in imports(path) if i.level == 0}
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_a_mapped_directory_imports_itself_relatively(path: Path) -> None:
-    home = label(path).partition("/")[0]
-    if home == "bireme" or label(path) in SCRIPTS:
-        return
-    own = f"bireme.{home}"
-    assert [
-        i.name for i in imports(path) if not i.level and f"{i.name}.".startswith(f"{own}.")
-    ] == []
+def test_nobody_imports_a_bare_directory_name() -> None:
+    assert wrong(lambda path: heads(path) & (set(HOMES) - {"bireme"})) == {}
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_relative_imports_stay_inside_their_directory(path: Path) -> None:
-    depth = len(path.relative_to(ROOT).parts) - 1
-    home = label(path).partition("/")[0]
-    allowed = depth if home != "bireme" else 1  # inside bireme/x, go across by full name
-    assert all(i.level <= max(1, allowed) for i in imports(path))
+def test_a_mapped_directory_imports_itself_relatively() -> None:
+    def absolute(path: Path) -> list[str]:
+        home = label(path).partition("/")[0]
+        if home == "bireme" or label(path) in SCRIPTS:
+            return []
+        own = f"bireme.{home}."
+        return [i.name for i in imports(path) if not i.level and f"{i.name}.".startswith(own)]
+
+    assert wrong(absolute) == {}
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_scarce_libraries_are_imported_in_named_files(path: Path) -> None:
-    for library in {i.name.partition(".")[0] for i in imports(path) if i.level == 0}:
-        allowed = MAY_USE.get(library, ("",))
-        assert label(path).startswith(allowed), f"{library} belongs to {allowed}"
+def test_relative_imports_stay_inside_their_directory() -> None:
+    def outside(path: Path) -> list[str]:
+        depth = len(path.relative_to(ROOT).parts) - 1
+        home = label(path).partition("/")[0]
+        allowed = depth if home != "bireme" else 1  # inside bireme/x, go across by full name
+        return [i.name for i in imports(path) if i.level > max(1, allowed)]
+
+    assert wrong(outside) == {}
+
+
+def test_scarce_libraries_are_imported_in_named_files() -> None:
+    def elsewhere(path: Path) -> dict[str, tuple[str, ...]]:
+        found = {library: MAY_USE.get(library, ("",)) for library in heads(path)}
+        return {name: homes for name, homes in found.items() if not label(path).startswith(homes)}
+
+    assert wrong(elsewhere) == {}
 
 
 def test_references_are_counted_in_one_file_only() -> None:
@@ -440,31 +450,35 @@ _MODES = {"SYNC", "ASYNC", "HALF_ASYNC", "GEO"}
 _MODE_NAMES = {"mode", "_mode", "distributed_mode"}
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_only_one_module_knows_the_suffixes_of_names(path: Path) -> None:
+def test_only_one_module_knows_the_suffixes_of_names() -> None:
     """Others call it; a slot such as X@GRAD is a name of its own."""
-    found = {
-        f"{node.lineno}: {node.value}"
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if _SUFFIX.match(node.value) or node.value in _MARKS
-    }
-    assert label(path) == "bireme/ir/names.py" or found == set()
+
+    def suffixes(path: Path) -> set[str]:
+        return {
+            f"{node.lineno}: {node.value}"
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if _SUFFIX.match(node.value) or node.value in _MARKS
+        }
+
+    assert wrong(suffixes).keys() == {"bireme/ir/names.py"}
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_only_one_module_numbers_the_modes(path: Path) -> None:
-    assigned = {
-        _named(target) for node in ast.walk(tree(path)) for target in _targets(node)
-    } & _MODES
-    compared = {
-        ast.unparse(node)
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.Compare) and _named(node.left) in _MODE_NAMES
-        if any(isinstance(n, ast.Constant) and type(n.value) is int for n in ast.walk(node))
-    }
-    assert label(path) == "bireme/ir/modes.py" or assigned == set()
-    assert compared == set()
+def test_only_one_module_numbers_the_modes() -> None:
+    def assigned(path: Path) -> set[str]:
+        targets = (target for node in ast.walk(tree(path)) for target in _targets(node))
+        return {_named(target) for target in targets} & _MODES
+
+    def compared(path: Path) -> set[str]:
+        return {
+            ast.unparse(node)
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.Compare) and _named(node.left) in _MODE_NAMES
+            if any(isinstance(n, ast.Constant) and type(n.value) is int for n in ast.walk(node))
+        }
+
+    assert wrong(assigned).keys() == {"bireme/ir/modes.py"}
+    assert wrong(compared) == {}
 
 
 def _targets(node: ast.AST) -> Iterator[ast.AST]:
