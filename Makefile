@@ -1,4 +1,4 @@
-# make run | test | slow | kills | malformed | check | format | bench | soak | faults | docs | pictures | site |
+# make run | test | slow | thorough | malformed | check | format | bench | soak | faults | docs | pictures | site |
 #      dist | protos | gpu | numba | clusters | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 # Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
@@ -22,7 +22,7 @@ TEST_ARGS ?=
 TEST_JOBS ?= auto
 GPU_ARGS ?=
 
-.PHONY: run test slow kills malformed check format types bench soak faults docs pictures site dist protos gpu numba clusters clean
+.PHONY: run test slow thorough malformed check format types bench soak faults docs pictures site dist protos gpu numba clusters clean
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
@@ -34,8 +34,8 @@ test: $(STAMP)
 slow: $(STAMP)
 	$(VENV)/bin/pytest -m slow $(TEST_ARGS)
 
-kills: $(STAMP)
-	BIREME_KILLS=1 $(VENV)/bin/pytest tests/pserver/test_durability.py tests/trainer/test_rejoining.py -m slow $(TEST_ARGS)
+thorough: $(STAMP)
+	BIREME_THOROUGH=1 $(VENV)/bin/pytest -n $(TEST_JOBS) --dist worksteal $(TEST_ARGS)
 	$(RUN) -m tests.faults.resuming --rounds 200 --jobs 2
 
 malformed: $(STAMP)

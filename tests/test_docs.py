@@ -17,6 +17,7 @@ import pytest
 from bireme import flags
 from bireme.fleet.cli import main
 from tests.support.pages import blocks, run_page
+from tests.support.thorough import only_thorough
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -50,6 +51,8 @@ def marked(path: Path) -> Any:
     """A page that starts clusters takes seconds."""
     slow = re.search(r"^bireme launch|^<!-- needs ", path.read_text(), re.MULTILINE)
     marks = [pytest.mark.slow] if slow else []
+    if path.parent.name == "zh":  # the blocks of the English page
+        marks.append(only_thorough)
     return pytest.param(path, id=label(path), marks=marks)
 
 

@@ -40,7 +40,7 @@ that `make faults` runs; it writes this page, with the times that it measured. O
 *named* is the time until the last survivor has said who is missing, and *ended* until the last one
 has ended. Dead processes should be named within 1 s, silent ones within the heartbeat and 1 s.
 Random mixtures of faults, for hours: `make soak`. Kills while a job is saved, and resuming from
-what is left: `make kills`.
+what is left: `make thorough`.
 
 | name | what happens | named, s | ended, s |
 |---|---|--:|--:|

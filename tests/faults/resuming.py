@@ -1,6 +1,6 @@
 """Rounds of a job that is killed again and again while it saves, and resumed from what is left.
 
-python -m tests.faults.resuming --rounds 200            as `make kills` does
+python -m tests.faults.resuming --rounds 200            as `make thorough` does
 python -m tests.faults.resuming --rounds 1 --seed 17    the eighteenth of them
 
 The job has a dense network, a table of declared size, a growing table, and Adam; it saves after

@@ -6,12 +6,13 @@ import pytest
 
 from bireme import flags
 from tests.support.carriers import CARRIERS
+from tests.support.thorough import seeds
 
 from .counting import MODES, STEPS, TRAINERS
 from .test_once import once
 
 pytestmark = pytest.mark.wire
-SEEDS = {"unix": 60, "tcp": 60, "grpc": 6}
+SEEDS = {"unix": seeds(15, 60), "tcp": seeds(15, 60), "grpc": seeds(2, 6)}
 
 
 @pytest.fixture(params=CARRIERS)
@@ -26,7 +27,7 @@ def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.parametrize("mode", MODES)
 def test_pushes_sent_are_pushes_applied_and_none_twice(carrier: str, mode: str) -> None:
     trouble = 0
-    for seed in range(SEEDS[carrier]):
+    for seed in SEEDS[carrier]:
         sent, applied, count, ended = once(mode, seed, carrier)
         assert not any(ended.values()), (seed, ended)
         assert sent == applied, f"seed {seed}"

@@ -36,6 +36,7 @@ def body(trainer: Trainer) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 def test_twenty_runs_with_random_delays_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     dial, seeds = Cluster.dial, iter(range(10_000))
 

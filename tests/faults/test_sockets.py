@@ -22,12 +22,13 @@ from bireme.trainer.trainer import Trainer
 from tests.support.cluster import side_by_side
 from tests.support.proxy import Proxy
 from tests.support.server_thread import ServerThread
+from tests.support.thorough import seeds
 
 from .counting import MODES, STEPS, TRAINERS, Pushes, started, training
 
 pytestmark = pytest.mark.wire
 
-SEEDS = 6
+SEEDS = seeds(2, 6)
 LIMITS = Limits(silence=20.0, join=20.0, patience=30.0, farewell=0.3)
 TIMES = Times(beat=0.2, silence=3.0, deadline=30.0, join=20.0, grace=5.0)
 
@@ -75,7 +76,7 @@ def behind_proxies(mode: str, seed: int) -> Iterator[tuple[dict[str, Proxy], Pus
         yield proxies, applied
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("mode", MODES)
 def test_pushes_sent_are_pushes_applied_and_none_twice(mode: str, seed: int) -> None:
     sent: list[Any] = [Counter() for _ in range(TRAINERS)]

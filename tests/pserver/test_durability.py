@@ -1,6 +1,5 @@
 """FLAGS_durability=step: a server that is killed at any point loses nothing."""
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -24,6 +23,7 @@ from bireme.trainer.registry import trainers
 from tests.support.cluster import TIMES, Cluster, Server, cluster, descending, tiny_server
 from tests.support.crashes import Crash, Outcome, run_job
 from tests.support.job import Job, Trainer
+from tests.support.thorough import only_thorough
 
 from ..trainer.test_checkpoints import model
 
@@ -112,11 +112,8 @@ def everywhere() -> Iterator[tuple[str, int]]:
         yield from ((f"after {said}", count) for count in range(1, 20, 2))
 
 
-EVERYWHERE = list(everywhere())  # a minute's work: `make kills`
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("point", "count"), EVERYWHERE if "BIREME_KILLS" in os.environ else [])
+@only_thorough
+@pytest.mark.parametrize(("point", "count"), list(everywhere()))
 def test_wherever_a_server_is_killed(point: str, count: int, root: Path) -> None:
     whole = undisturbed()
     shutil.rmtree(root)

@@ -77,6 +77,7 @@ def test_with_one_trainer_nothing_is_late(config: dict[str, Any]) -> None:
     assert np.array_equal(found, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [CONSTANT, ADAPTIVE], ids=["constant", "adaptive"])
 def test_with_four_trainers_it_ends_lower_than_async(config: dict[str, Any]) -> None:
     """Over the last rounds, because a single one is noise."""

@@ -21,6 +21,7 @@ from bireme.pserver.membership import Limits
 from bireme.trainer import native_server
 from tests.support.cluster import Cluster, cluster, descending, side_by_side, tiny_server
 from tests.support.faults import Faults
+from tests.support.thorough import seeds
 
 FAST = Limits(silence=0.6, join=1.0, patience=5.0, farewell=0.2)
 QUICK = Times(beat=0.05, silence=0.6, deadline=5.0, join=1.0, grace=5.0)
@@ -92,7 +93,7 @@ def test_sixteen_trainers_share_one_server() -> None:
         made.servers["s0"].result()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(3, 12))
 @pytest.mark.parametrize("size", [4, 100_000], ids=["small", "shared"])
 def test_sync_gives_the_same_numbers_under_any_trouble(seed: int, size: int) -> None:
     with cluster() as made:
@@ -105,7 +106,7 @@ def test_sync_gives_the_same_numbers_under_any_trouble(seed: int, size: int) -> 
         assert faults.count
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(3, 12))
 @pytest.mark.parametrize("size", [4, 100_000], ids=["small", "shared"])
 def test_async_applies_every_push_once_under_any_trouble(seed: int, size: int) -> None:
     with cluster() as made:

@@ -2,7 +2,6 @@
 been.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ from bireme.trainer.rejoining import Recorded, decide
 from tests.support.cluster import cluster, descending, tiny_server
 from tests.support.job import Job, Trainer
 from tests.support.killed_trainers import Kill, run_with_successor
+from tests.support.thorough import THOROUGH, seeds
 
 from .test_checkpoints import feed, model
 
@@ -103,13 +103,13 @@ def test_a_killed_trainer_goes_on(number: int, point: str, count: int, root: Pat
 
 
 MOST = 160  # points that a trainer passes
-SEEDS = range(2 * MOST if "BIREME_KILLS" in os.environ else 6)  # three minutes: `make kills`
+SEEDS = seeds(6, 2 * MOST)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_wherever_a_trainer_is_killed(seed: int, root: Path) -> None:
-    if "BIREME_KILLS" in os.environ:
+    if THOROUGH:
         number, count = divmod(seed, MOST)
     else:
         random = np.random.default_rng(seed)

@@ -1,6 +1,7 @@
 """A job that is resumed again and again ends as the one that never stopped."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,6 +17,7 @@ from bireme.trainer.communicator import Communicator
 from bireme.transpiler import GeoSgdTranspiler
 from bireme.transpiler.ps_dispatcher import HashName
 from tests.support.job import Build, Job, Trainer
+from tests.support.thorough import only_thorough
 
 from .test_checkpoints import model, root  # noqa: F401  # a fixture
 
@@ -26,6 +28,11 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adam": lambda: fluid.optimizer.Adam(fluid.layers.exponential_decay(0.02, 3, 0.5)),
 }
 TABLES = {"sparse": (ROWS, True), "dense": (ROWS, False), "growing": (-1, True)}
+USUAL = {("sparse", "sgd"), ("dense", "momentum"), ("sparse", "adam"), ("growing", "adam")}
+KINDS = [
+    pytest.param(*kind, marks=[] if kind in USUAL else [only_thorough])
+    for kind in product(TABLES, OPTIMIZERS)
+]
 
 
 def feed(step: int, trainer: int) -> dict[str, Any]:
@@ -82,8 +89,7 @@ def held_twice(folder: Path) -> set[str]:
     return names["server"] & names["trainer"]
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(("table", "optimizer"), KINDS)
 def test_four_resumes_change_nothing(table: str, optimizer: str, root: Path) -> None:  # noqa: F811
     rows, sparse = TABLES[table]
     build = model(rows, OPTIMIZERS[optimizer], sparse)
@@ -92,8 +98,7 @@ def test_four_resumes_change_nothing(table: str, optimizer: str, root: Path) -> 
     assert held_twice(root) == set()
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(("table", "optimizer"), KINDS)
 def test_the_number_of_servers_may_change_each_time(
     table: str,
     optimizer: str,
