@@ -1,5 +1,5 @@
-# make run | test | slow | thorough | malformed | check | format | bench | soak | faults | docs | pictures | site |
-#      dist | protos | gpu | numba | clusters | types | clean
+# make environment | run | test | slow | thorough | malformed | check | format | bench | soak | faults | docs | pictures |
+#      site | dist | protos | gpu | numba | clusters | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 # Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
 # `make test PYTHON=python3.13` chooses the interpreter; each one so chosen has its own environment.
@@ -22,7 +22,9 @@ TEST_ARGS ?=
 TEST_JOBS ?= auto
 GPU_ARGS ?=
 
-.PHONY: run test slow thorough malformed check format types bench soak faults docs pictures site dist protos gpu numba clusters clean
+.PHONY: environment run test slow thorough malformed check format types bench soak faults docs pictures site dist protos gpu numba clusters clean
+
+environment: $(STAMP)
 
 run: $(STAMP)
 	$(VENV)/bin/bireme launch --servers 2 --trainers 2 --log-dir build/run/log \
