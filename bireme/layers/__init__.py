@@ -45,10 +45,10 @@ _READERS = ("create_py_reader_by_data", "double_buffer", "py_reader", "read_file
 
 
 def __getattr__(name: str) -> Any:
-    """Fluid keeps readers among the layers; ours stand above them, and load when asked for."""
+    """Readers of a program load when one is asked for: queues and processes load with them."""
     if name not in _READERS:
         raise AttributeError(f"module 'bireme.layers' has no attribute '{name}'")
-    return getattr(import_module("bireme.reader.py_reader"), name)
+    return getattr(import_module("bireme.layers.program_readers"), name)
 
 
 explain_all(globals())

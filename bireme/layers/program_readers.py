@@ -5,9 +5,9 @@ from typing import Any
 
 from bireme.errors import InvalidArgument
 from bireme.ir import Variable, unique_name
-from bireme.layers.io import data
+from bireme.reader.dataloader import GeneratorLoader
 
-from .dataloader import GeneratorLoader
+from .io import data
 
 __all__ = ["create_py_reader_by_data", "double_buffer", "py_reader", "read_file"]
 
