@@ -1,12 +1,6 @@
 """A trainer that is killed and started again alone goes on with the step that it was in.
 
-Before the first barrier of a step every server has acknowledged the step's pushes, and the trainer
-has recorded what it alone holds. So its successor finds one of two situations:
-
-* a server has the barrier: then all have the gradients. It closes the round at the others, and
-  goes on after the step, with what was recorded last.
-* no server has it: then none has used the gradients. It goes on with the step, from the record
-  before the last; what was pushed is not used.
+What the records mean, and how to go on from them, is in `step_records`.
 
     FLAGS_checkpoint_dir/write-ahead/trainer-0/even  odd      the last two records
 
@@ -16,7 +10,7 @@ They are written without waiting for the disk: they survive the process, not its
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -25,7 +19,7 @@ from bireme.arrays.growing_table import Table
 from bireme.arrays.namespaces import Array, to_host
 from bireme.arrays.random import adopt_seed, process_seed
 from bireme.arrays.values import LoDTensor
-from bireme.errors import ConfigError, FormatError, PeerLost
+from bireme.errors import ConfigError, PeerLost
 from bireme.io.disk import UnsyncedDisk
 from bireme.io.predecessor import Predecessor, predecessors
 from bireme.io.remote import is_remote, of_servers
@@ -33,66 +27,14 @@ from bireme.io.variables import is_persistable
 from bireme.io.write_ahead_log import FOLDER, LogWriter, read_log
 from bireme.ir import Program
 from bireme.monitoring.counters import tally
-from bireme.net.records import packed, unpacked
+from bireme.net.records import packed
 from bireme.paths import is_url
 from bireme.reader.positions import positions
 
 from .server_pool import ServerPool
+from .step_records import Recorded, decide, read_recorded
 
-__all__ = ["Recorded", "Rejoining", "Standing", "changing", "decide", "read_recorded"]
-
-
-class Recorded(msgspec.Struct, frozen=True, array_like=True):
-    """A trainer after a step; with the variables that no server holds."""
-
-    run: int  # which run of the job, as its servers say
-    passed: dict[str, int]  # server -> this trainer's barriers, the step's included
-    pushed: dict[str, int]  # server -> pushes of the step
-    step: int  # the next one
-    runs: int  # of the program so far
-    seed: int  # of programs that set none
-    readers: list[dict[str, Any]]
-
-
-def read_recorded(data: bytes) -> tuple[Recorded, dict[str, Any]]:
-    """A trainer's record.
-
-    Raises:
-        FormatError: it is none; another version of bireme may have written it.
-    """
-    header, values = unpacked(data)
-    try:
-        return msgspec.msgpack.decode(header, type=Recorded), values
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise FormatError(f"unknown record of a trainer: {error}") from None
-
-
-class Standing(Protocol):
-    """What a server knows of a trainer's former life: its barriers, and its pushes since."""
-
-    @property
-    def passed(self) -> int: ...
-    @property
-    def pushed(self) -> int: ...
-
-
-def decide(
-    newest: Recorded, older: Recorded | None, found: Mapping[str, Standing]
-) -> tuple[bool, list[str]] | None:
-    """Whether to go on after the step that was recorded last, and the servers whose round is to be
-    closed for it; otherwise this step is computed again. None if the records do not say how.
-    """
-    if set(found) != set(newest.passed):
-        return None
-    before = {name: older.passed.get(name, 0) if older else 0 for name in found}
-    behind = [name for name in found if found[name].passed != newest.passed[name]]
-    if any(found[name].passed != before[name] for name in behind):
-        return None
-    done = [name for name in found if found[name].passed == newest.passed[name] > before[name]]
-    if behind and not done:
-        return (False, []) if older else None
-    whole = all(found[name].pushed == newest.pushed[name] for name in behind)
-    return (True, behind) if whole else None
+__all__ = ["Rejoining", "changing"]
 
 
 def changing(program: Program) -> tuple[str, ...]:
@@ -128,7 +70,7 @@ class Rejoining:
     # -- recording -------------------------------------------------------------------------
     def before_barriers(self, pool: ServerPool, env: Any, names: Iterable[str]) -> None:
         """A step's gradients are pushed, and it has changed the variables `names`; see the
-        beginning of the file.
+        `step_records`.
         """
         if any(server.welcomed.durable for server in pool.native):
             pool.job.guard(lambda: self._prepare(pool, env, names))

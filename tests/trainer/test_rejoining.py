@@ -18,7 +18,7 @@ import bireme as fluid
 from bireme.arrays.random import Clock
 from bireme.errors import BiremeError, PeerLost
 from bireme.paths import remove_tree
-from bireme.trainer.rejoining import Recorded, decide
+from bireme.trainer.step_records import Recorded, decide
 from tests.support.cluster import cluster, descending, tiny_server
 from tests.support.job import Job, Trainer
 from tests.support.killed_trainers import Kill, run_with_successor
