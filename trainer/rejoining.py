@@ -69,7 +69,7 @@ class Rejoining:
 
     # -- recording -------------------------------------------------------------------------
     def before_barriers(self, pool: ServerPool, env: Any, names: Iterable[str]) -> None:
-        """A step's gradients are pushed, and it has changed the variables `names`; see the
+        """A step's gradients are pushed, and it has changed the variables `names`; see
         `step_records`.
         """
         if any(server.welcomed.durable for server in pool.native):
