@@ -2,6 +2,8 @@
 message is understood here.
 """
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,8 +20,17 @@ from .security import Guarded, bind_port
 
 __all__ = ["Method", "listening", "native_methods", "unary_methods"]
 
+_LOGGER = "grpc._cython.cygrpc"
 GRACE = 0.3  # seconds for answers under way when the server ends
 Method = Callable[[bytes, str], Awaitable[bytes]]
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether gRPC has something to log. That a caller is gone when its answer comes, is none."""
+    return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.InternalError))
+
+
+logging.getLogger(_LOGGER).addFilter(_is_news)
 
 
 def _refuse(reason: str) -> Any:
@@ -72,13 +83,30 @@ async def listening(
     """
     options = server_options(silence, _is_reserved(endpoint))
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=None)
-    server.add_generic_rpc_handlers((Guarded(handlers, _refuse),))
+    methods = _Methods(handlers, _refuse)
+    server.add_generic_rpc_handlers((methods,))
     port = _bind(server, endpoint)
     await server.start()
     try:
         yield port
     finally:
         await server.stop(grace=GRACE)
+        if methods.called:  # calls that were cancelled; the loop must not end before their tasks
+            await asyncio.wait(methods.called, timeout=GRACE)
+
+
+class _Methods(Guarded):
+    """Handlers by path, and the tasks of calls under way."""
+
+    def __init__(self, handlers: Mapping[str, Any], refuse: Callable[[str], Any]) -> None:
+        super().__init__(handlers, refuse)
+        self.called: set[asyncio.Task[Any]] = set()
+
+    def service(self, details: Any) -> Any:
+        if (task := asyncio.current_task()) is not None:
+            self.called.add(task)
+            task.add_done_callback(self.called.discard)
+        return super().service(details)
 
 
 def _bind(server: Any, endpoint: str) -> int:
