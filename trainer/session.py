@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bireme import flags
 from bireme.errors import BiremeError, ConfigError, DeadlineExceeded, PeerLost, ProtocolError
 from bireme.net import messages as m
+from bireme.net import sockets
 from bireme.net.carriers import Carrier, Endpoint, Unreachable
 from bireme.net.error_replies import raised
 from bireme.net.frames import decode, encode
@@ -22,6 +23,7 @@ from .job_state import JobState
 __all__ = ["PAUSE", "Session", "greet", "greet_again", "refused", "say"]
 
 PAUSE = 0.1  # seconds between two attempts to reach a server
+SAY_SECONDS = 5.0  # from one line to the next about a server that is waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,14 @@ def greet(endpoint: Endpoint, job: JobState) -> Session:
         PeerLost: nobody answers within FLAGS_join_seconds.
         ConfigError: the server has no place for this trainer.
     """
-    name, began = f"server {endpoint.endpoint}", time.monotonic()
+    name, began, said = f"server {endpoint.endpoint}", time.monotonic(), 0.0
     while True:
         left = job.times.join - (time.monotonic() - began)
         if left <= 0:
             raise PeerLost(
                 f"{name} did not answer within {job.times.join:.0f} s",
                 peer=name,
-                hint="is it started? is the endpoint right? the time is FLAGS_join_seconds",
+                hint=f"{_doubt(endpoint)}; the time is FLAGS_join_seconds",
             )
         try:
             return _greeted(endpoint, job, _arena(), min(left, 10.0))[0]
@@ -65,8 +67,18 @@ def greet(endpoint: Endpoint, job: JobState) -> Session:
             if former and not (allowed() and time.monotonic() - began < job.times.silence):
                 raise
             waited = time.monotonic() - began
-            print(f"trainer {job.trainer} waits for {name}: {waited:.0f} s", file=sys.stderr)
+            if waited >= said + SAY_SECONDS:
+                said = waited
+                print(f"trainer {job.trainer} waits for {name}: {waited:.0f} s", file=sys.stderr)
             time.sleep(PAUSE)
+
+
+def _doubt(endpoint: Endpoint) -> str:
+    """What may be wrong with a server that nobody has reached."""
+    host = endpoint.endpoint.rpartition(":")[0]
+    if sockets.is_known(host):
+        return "is it started? is the endpoint right?"
+    return f"this machine does not know the host {host}"
 
 
 def greet_again(

@@ -82,10 +82,9 @@ class GrpcEndpoint:
         return sockets.listens_no_more(self._address)
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
+        shown = metadata()
         try:
-            reply: bytes = self._call(
-                request, timeout=timeout, metadata=metadata(), wait_for_ready=wait
-            )
+            reply: bytes = self._call(request, timeout=timeout, metadata=shown, wait_for_ready=wait)
         except grpc.RpcError as error:
             raise _translated(error, self._peer) from None
         except ValueError:  # gRPC's answer if another thread has closed the channel

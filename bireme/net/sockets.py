@@ -34,6 +34,7 @@ __all__ = [
     "connect_unix",
     "greet",
     "greeting",
+    "is_known",
     "is_trusted",
     "key_of",
     "listens_no_more",
@@ -142,6 +143,14 @@ def listens_no_more(endpoint: str) -> bool:
     except OSError:
         return False
     return False
+
+
+def is_known(host: str) -> bool:
+    """Whether a host's name has an address, as this machine knows."""
+    try:
+        return bool(socket.getaddrinfo(host.strip("[]"), None))
+    except (OSError, UnicodeError):
+        return False
 
 
 def greet(connected: socket.socket, key: bytes, life: int, timeout: float) -> None:
