@@ -94,6 +94,7 @@ class _Script(ast.NodeVisitor):
     def __init__(self, folder: Path) -> None:
         self.found: dict[tuple[str, str], Finding] = {}
         self._folder = folder
+        self._searches = False  # whether it changes where Python looks for modules
         self._paths: dict[str, str] = {}  # a name of the script -> a dotted name of paddle
         self._own: set[str] = set()
         self._guards = 0
@@ -130,13 +131,21 @@ class _Script(ast.NodeVisitor):
         top = name.partition(".")[0]
         if top in advice.MODULES and not self._guards:
             self._add(node, "python 2", name, f"write {advice.MODULES[top]}")
-        elif top in advice.BROUGHT and not self._guards and find_spec(top) is None:
-            self._add(node, "module", top, f"pip install {advice.BROUGHT[top]}")
+        elif not self._guards and not self._is_installed(top):
+            package = advice.BROUGHT.get(top)
+            text = f"pip install {package}" if package else "not installed, nor beside the script"
+            self._add(node, "module", top, text)
+
+    def _is_installed(self, name: str) -> bool:
+        """Whether a script of this folder can import a package, as far as can be seen."""
+        beside = any((self._folder / each).exists() for each in (name, f"{name}.py"))
+        return beside or self._searches or find_spec(name) is not None
 
     # -- uses ---------------------------------------------------------------------------------
     def visit_Attribute(self, node: ast.Attribute) -> None:
         path = self._path(node)
         if path is None:
+            self._searches |= ast.unparse(node) == "sys.path"
             self.generic_visit(node)
             if node.attr in advice.METHODS and node.attr not in ("letters",):
                 self._add(node, "python 2", f".{node.attr}", f"write {advice.METHODS[node.attr]}")

@@ -156,3 +156,12 @@ def test_the_same_stands_under_the_error(tmp_path: Path, body: str, hint: str) -
     assert ran.returncode == 1
     assert hint in ran.stderr.partition("hint: ")[2]
     assert "site-packages/click" not in ran.stderr
+
+
+def test_a_package_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "ours").mkdir()
+    body = "import json, numpy, mine\nfrom ours import x\nimport no_such_package.y\n"
+    (row,) = findings(body, tmp_path)
+    assert (row.line, row.kind, row.name) == (3, "module", "no_such_package")
+    assert findings(f"import sys\nsys.path.append('lib')\n{body}", tmp_path) == []
