@@ -99,6 +99,7 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
         --current_endpoint {endpoint} --trainers {trainers}
     """
     from .launcher.emit import emit
+    from .launcher.job import misplaced
     from .launcher.watch import run_job
 
     devices, nodes = (
@@ -109,6 +110,9 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
     if emitted:
         click.echo(emit(emitted, job, *names), nl=False)
         return
+    taken = {name for each in launch.params for name in each.opts}
+    for word in misplaced(job.check(), taken):
+        click.echo(f"note: {word} stands after {script}, which gets it; put it before", err=True)
     sys.exit(run_job(job, dict(os.environ), click.echo))
 
 

@@ -101,7 +101,7 @@ def _report_counts(process: int) -> None:
         counted.update(source.status())
     row = {k: counted[k] for k in ("step", "samples", "loss", "accuracy") if k in counted}
     if row.get("step"):
-        _tell({"counted": row})
+        _tell({"counted": row, "role": tally.role})
     path = os.environ.get(CURVES, "")
     if path and (table := tally.curves.csv()):
         _write(Path(path), table)

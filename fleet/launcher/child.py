@@ -39,6 +39,7 @@ class Child:
         self.curves = log_dir / f"curves.{seat.role}.{seat.index}.csv" if curves else None
         self.figures: dict[str, float] = {}  # that the script reports
         self.counted: dict[str, float] = {}  # by the runtime
+        self.role = ""  # that it plays, once it has counted a step
         self.error = ""
         self.origin = progress.OWN  # of the error, or of an exit without one
         self.pace = Pace()
@@ -75,6 +76,7 @@ class Child:
     def _take(self, row: dict[str, Any]) -> None:
         now = float(row.pop("time"))
         self.admin = str(row.pop("admin", self.admin))
+        self.role = str(row.pop("role", self.role))
         self.error = str(row.pop("error", self.error))
         self.origin = int(row.pop("origin", self.origin))
         self.counted.update(row.pop("counted", {}))

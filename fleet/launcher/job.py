@@ -1,7 +1,8 @@
 """The processes of a local cluster, with their environments. Starts nothing."""
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from bireme.errors import ConfigError, as_builtin
@@ -18,6 +19,7 @@ __all__ = [
     "command_of",
     "filled",
     "inherited",
+    "misplaced",
     "seats",
 ]
 
@@ -28,6 +30,7 @@ ROLE_VARIABLES = (
     "TRAINING_ROLE PADDLE_TRAINING_ROLE PADDLE_TRAINERS_NUM PADDLE_TRAINERS PADDLE_TRAINER_ID "
     "PADDLE_CURRENT_ENDPOINT PADDLE_TRAINER_ENDPOINTS POD_IP PADDLE_PORT PADDLE_PSERVER_ID"
 ).split() + [SERVERS, MEETING]
+PLACEHOLDERS = ("{role}", "{index}", "{endpoint}", "{servers}", "{trainers}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,14 @@ class Job:
                 f"{len(self.gpus)} devices for {self.trainers} trainers",
                 where=f"--gpus {','.join(self.gpus)}",
                 hint="give each trainer a device of its own, or start fewer trainers",
+            )
+        unknown = [a for a in self.arguments if re.fullmatch(r"\{[a-z_]+\}", a)]
+        unknown = [a for a in unknown if a not in PLACEHOLDERS]
+        if unknown:
+            raise ConfigError(
+                f"there is no placeholder {unknown[0]}",
+                where=f"arguments of {self.script}",
+                hint=f"those that are filled in for each process: {', '.join(PLACEHOLDERS)}",
             )
         if self.restart < 0:
             raise ConfigError(f"--restart {self.restart}", hint="give 0, or a number of restarts")
@@ -189,6 +200,16 @@ def command_of(job: Job) -> tuple[str, ...]:
     return (job.mode, str(job.server_count), str(job.trainers), job.script, *job.arguments)
 
 
+def misplaced(job: Job, options: Container[str]) -> list[str]:
+    """Those of the script's arguments that are options of the launcher, and nothing that the script
+    itself speaks of.
+    """
+    with open(job.script, errors="replace") as file:
+        text = file.read()
+    names = [word.partition("=")[0] for word in job.arguments if word.startswith("--")]
+    return [name for name in names if name in options and name.lstrip("-") not in text]
+
+
 def arguments_of(job: Job, seat: Seat) -> tuple[str, ...]:
     """The script's arguments for one process, with placeholders filled in."""
     return filled(job.arguments, seat.variables, seat.index)
@@ -202,16 +223,16 @@ def filled(arguments: Sequence[str], variables: Mapping[str, str], index: int) -
     number, or with nccl2 their endpoints.
     """
     servers, peers = (variables.get(name, "") for name in (SERVERS, "PADDLE_TRAINER_ENDPOINTS"))
-    words = {
-        "{role}": "pserver" if variables["TRAINING_ROLE"] == "PSERVER" else "trainer",
-        "{index}": str(index),
-        "{endpoint}": variables.get("PADDLE_CURRENT_ENDPOINT", ""),
-        "{servers}": servers,
-        "{trainers}": variables["PADDLE_TRAINERS_NUM"] if servers else peers,
-    }
+    values = (
+        "pserver" if variables["TRAINING_ROLE"] == "PSERVER" else "trainer",
+        str(index),
+        variables.get("PADDLE_CURRENT_ENDPOINT", ""),
+        servers,
+        variables["PADDLE_TRAINERS_NUM"] if servers else peers,
+    )
     found = []
     for argument in arguments:
-        for word, value in words.items():
+        for word, value in zip(PLACEHOLDERS, values, strict=True):
             argument = argument.replace(word, value)
         found.append(argument)
     return tuple(found)

@@ -27,6 +27,7 @@ from .runner import LocalMachine, Runner
 __all__ = ["Watch", "run_job"]
 
 TICK = 0.2
+ALONE = "process"  # the role of a process that takes part in no job
 RESTART = "BIREME_RESTART_COUNT"  # number of restarts of the job, for its processes
 REWIND = "FLAGS_rewind"  # how often a process of the job may go back to the newest checkpoint
 TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
@@ -188,6 +189,7 @@ class Watch:
                 self._end_rest()
                 self._display.refresh()
                 self._explain()
+                self._display.say(*_strays(self.children))
                 self._display.close()
         return self._verdict()
 
@@ -374,6 +376,18 @@ def _others(failed: Child, children: Sequence[Child]) -> list[str]:
     ended = [str(child.seat) for child in rest if child not in own]
     lines = [f"{child.seat}: {child.error}" for child in own]
     return [*lines, f"ended with it: {', '.join(ended)}"] if ended else lines
+
+
+def _strays(children: Sequence[Child]) -> list[str]:
+    """What to say of servers that have not served, but trained by themselves."""
+    names = [str(c.seat) for c in children if c.seat.role == "server" and c.role == ALONE]
+    if not names:
+        return []
+    return [
+        f"{', '.join(names)} trained alone: this was no cluster, the script did not use its role",
+        "  hint: a script that takes its role as arguments gets them by {role}, {index}, ...; "
+        "see bireme launch --help",
+    ]
 
 
 def _follows(child: Child, failed: Child) -> bool:

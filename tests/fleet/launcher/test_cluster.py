@@ -234,6 +234,13 @@ def test_a_script_that_reports_nothing_is_counted_and_drawn(launch: Launch, tmp_
     assert last.splitlines()[-1].split()[:4] == ["trainer", "1", "done", "40"]
 
 
+def test_servers_that_trained_by_themselves_are_named(launch: Launch) -> None:
+    body = SILENT.replace('40 if role == "TRAINER" else 0', "2")
+    code, out = finish(launch(body, "--servers", "1", "--trainers", "1"))
+    assert code == 0
+    assert "server 0 trained alone: this was no cluster" in out
+
+
 def test_the_cause_comes_before_its_effects_and_once(launch: Launch) -> None:
     body = SILENT + textwrap.dedent("""
         import time

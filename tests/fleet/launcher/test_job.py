@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bireme.errors import ConfigError
-from bireme.fleet.launcher.job import Job, arguments_of, blas_threads, inherited, seats
+from bireme.fleet.launcher.job import Job, arguments_of, blas_threads, inherited, misplaced, seats
 from bireme.fleet.role_maker import Role
 
 ENDPOINTS = ["127.0.0.1:1001", "127.0.0.1:1002", "127.0.0.1:1003", "127.0.0.1:1004"]
@@ -53,6 +53,22 @@ def test_cores_are_shared_out_unless_the_user_has_spoken() -> None:
     assert blas_threads(10 * cores) == 1
     given = inherited({"MKL_NUM_THREADS": "7"}, processes=1)
     assert (given["OMP_NUM_THREADS"], given["MKL_NUM_THREADS"]) == (str(cores), "7")
+
+
+def test_a_placeholder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "x.py"
+    script.touch()
+    with pytest.raises(ConfigError, match=r"there is no placeholder \{rolle\}") as caught:
+        Job(str(script), ("--role", "{rolle}")).check()
+    assert "{role}, {index}" in str(caught.value)
+    Job(str(script), ("--role", "{role}", "--json", "{}", "{a: 1}")).check()
+
+
+def test_an_option_after_the_script_is_noticed_unless_the_script_has_it(tmp_path: Path) -> None:
+    script = tmp_path / "x.py"
+    script.write_text("parser.add_argument('--trainers')")
+    job = Job(str(script), ("--servers", "4", "--trainers=2", "--epochs", "1"))
+    assert misplaced(job, {"--servers", "--trainers"}) == ["--servers"]
 
 
 @pytest.mark.parametrize(("servers", "trainers"), [(0, 1), (1, 0)])
