@@ -61,6 +61,13 @@ def servers_and_trainers(
             where=f"{WHERE}(trainer_id=)",
             hint=f"use 0 to {trainers - 1}, and 0 on a server",
         )
+    if not pservers:
+        raise ConfigError(
+            "this job has no servers",
+            where=f"{WHERE}(pservers={pservers!r})",
+            hint="list their endpoints; in a job of trainers alone (--mode nccl2, mpiexec, "
+            "torchrun) set config.mode = 'nccl2'",
+        )
     return Cluster(trainer_id, trainers, endpoints_of(pservers, "pservers"), current)
 
 

@@ -99,6 +99,7 @@ def test_a_contradiction_about_waiting_is_refused(field: bool, argument: bool) -
     [
         ({"pservers": "127.0.0.1:6174,,127.0.0.1:6175"}, "'' is not an endpoint"),
         ({"pservers": "127.0.0.1:6174, 127.0.0.1:6174"}, "duplicate endpoint 127.0.0.1:6174"),
+        ({"pservers": ""}, "this job has no servers"),
         ({"pservers": "127.0.0.1"}, "'127.0.0.1' is not an endpoint"),
         ({"pservers": "host:99999"}, "'host:99999' is not an endpoint"),
         ({"trainers": 0}, "0 is not a number of trainers"),
