@@ -62,6 +62,8 @@ def made_up(rows: int) -> Clicks:
 
 def read(path: Path) -> Clicks:
     """A file of rows: click, 13 counts, 26 categories; commas or tabs, with or without a head."""
+    if not path.is_file():
+        raise FormatError(f"there is no file {path}")
     lines = path.read_text().splitlines()
     lines = lines[1:] if lines and lines[0].startswith("label") else lines
     rows = [line.split("\t" if "\t" in line else ",") for line in lines]
