@@ -47,7 +47,8 @@ BIREME = [sys.executable, "-m", "bireme"]
 def launched(folder: Path, seconds: float) -> "subprocess.Popen[bytes]":
     """The job, which records nothing by itself."""
     code = (
-        "import sys; from bireme.fleet.telemetry import recording; recording.PAUSE = 1e9; "
+        "import sys; from bireme.fleet.telemetry import recording; "
+        "recording.pause = lambda age: 1e9; "
         "from bireme.fleet.cli import main; main(sys.argv[1:])"
     )
     words = ["launch", "--servers", "2", "--trainers", "4", "--log-dir", str(folder / "log")]

@@ -1,7 +1,8 @@
 """The recording of a job: snapshots in `record.jsonl` beside the logs.
 
-The launcher writes a line per snapshot, once a second at first; as the job grows older the pause
-grows with it, so that a day takes some megabytes. A line is `{"snapshot": ...}`, or
+The launcher writes a line per snapshot: ten a second at first, so that a job of seconds leaves a
+picture, once a second from the tenth second on, and less often as the job grows older, so that a
+day takes some megabytes. A line is `{"snapshot": ...}`, or
 `{"shards": {server: [...]}}` when what servers hold has changed. A line that is cut off at the end
 is ignored.
 """
@@ -20,13 +21,19 @@ from .asking import Asker, Shard
 from .job_file import Process
 from .snapshot import Snapshot, name_of
 
-__all__ = ["NAME", "Line", "Reader", "Recorder", "Shards", "replayed"]
+__all__ = ["NAME", "Line", "Reader", "Recorder", "Shards", "pause", "replayed"]
 
 NAME = "record.jsonl"
-PAUSE = 1.0  # seconds between two snapshots
-PART = 1000  # a pause is at most this part of the job's age
+PAUSES = 0.1, 1.0  # seconds between two snapshots: of a new job, and of one that is no longer new
+PARTS = 10, 1000  # the part of the job's age that a pause is of a new job, and of an old one
 SELDOM = 10  # snapshots between two looks at the shards
 Shards = dict[str, tuple[Shard, ...]]  # "server 0" -> what it holds
+
+
+def pause(age: float) -> float:
+    """Seconds from one snapshot to the next, in a job that began `age` seconds ago."""
+    first, usual = PAUSES
+    return max(first, min(usual, age / PARTS[0]), age / PARTS[1])
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,7 +79,7 @@ class Recorder:
     def _follow(self) -> None:
         began, count = time.monotonic(), 0
         with Asker() as asker:
-            while not self._ending.wait(max(PAUSE, (time.monotonic() - began) / PART)):
+            while not self._ending.wait(pause(time.monotonic() - began)):
                 self._record(asker, with_shards=count % SELDOM == 0 or not self._shards)
                 count += 1
             self._record(asker, with_shards=False)

@@ -20,7 +20,14 @@ pytestmark = pytest.mark.wire
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "PAUSE", 0.02)
+    monkeypatch.setattr(recording, "PAUSES", (0.02, 0.02))
+
+
+def test_a_new_job_is_looked_at_often_and_an_old_one_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    assert [recording.pause(age) for age in (0, 1, 5, 10, 1000, 3600)] == [0.1, 0.1, 0.5, 1, 1, 3.6]
 
 
 class Holding:
