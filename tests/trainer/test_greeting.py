@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,8 +38,8 @@ def greeted(endpoint: Any, join: float) -> BiremeError:
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time passes by a tenth of a second at each look."""
     ticks = itertools.count()
-    monkeypatch.setattr(session.time, "monotonic", lambda: next(ticks) / 10)
-    monkeypatch.setattr(session.time, "sleep", lambda seconds: None)
+    passing = SimpleNamespace(monotonic=lambda: next(ticks) / 10, sleep=lambda seconds: None)
+    monkeypatch.setattr(session, "time", passing)
 
 
 @pytest.mark.usefixtures("clock")
