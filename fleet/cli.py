@@ -11,7 +11,7 @@ import click
 import bireme
 
 from .checkpoint_commands import checkpoint
-from .launcher.job import MODES, Job
+from .launcher.job import MODES, Job, misplaced
 from .scripts import uncaught
 from .telemetry_commands import COMMANDS as TELEMETRY
 from .trial_commands import COMMANDS as TRIALS
@@ -99,7 +99,6 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
         --current_endpoint {endpoint} --trainers {trainers}
     """
     from .launcher.emit import emit
-    from .launcher.job import misplaced
     from .launcher.watch import run_job
 
     devices, nodes = (

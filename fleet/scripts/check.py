@@ -136,10 +136,10 @@ class _Script(ast.NodeVisitor):
             text = f"pip install {package}" if package else "not installed, nor beside the script"
             self._add(node, "module", top, text)
 
-    def _is_installed(self, name: str) -> bool:
+    def _is_installed(self, top: str) -> bool:
         """Whether a script of this folder can import a package, as far as can be seen."""
-        beside = any((self._folder / each).exists() for each in (name, f"{name}.py"))
-        return beside or self._searches or find_spec(name) is not None
+        beside = any((self._folder / name).exists() for name in (top, f"{top}.py"))
+        return beside or self._searches or find_spec(top) is not None
 
     # -- uses ---------------------------------------------------------------------------------
     def visit_Attribute(self, node: ast.Attribute) -> None:
