@@ -49,12 +49,17 @@ class Saver:
         found = step_and_run(Path(begun))[0] if begun else found
         self.steps = found if steps is None else steps
 
+    @property
+    def due(self) -> bool:
+        """Whether the step that is ending will be saved."""
+        return bool(self._every > 0 and (self.steps + 1) % self._every == 0)
+
     def after_step(self, pool: ServerPool, env: Any, program: Program) -> None:
         """A step has ended; save if it is time. What `env` holds is newer than its scope, to which
         a run brings its results when all of it is over.
         """
-        self.steps += 1
-        if self._every > 0 and self.steps % self._every == 0:
+        due, self.steps = self.due, self.steps + 1
+        if due:
             self.now(pool, env, program, self._root, everybody=True)
             if self._trainer == 0:
                 self._prune()
@@ -151,4 +156,4 @@ _SPEAKING = ("send", "send_barrier", "recv", "fetch_barrier")
 
 def _starts(ops: list[Operator]) -> bool:
     """A startup program of geo-SGD sends too: that it has begun."""
-    return all(isinstance(each, i.Initialised) for each in i.read_instructions(ops[-1:]))
+    return any(isinstance(each, i.Initialised) for each in i.read_instructions(ops[-1:]))

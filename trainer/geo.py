@@ -114,6 +114,9 @@ class Geo:
         if self._steps % self._every == 0:
             self._exchange(pool, env.get, env.set)
 
+    def settle(self) -> None:
+        """Nothing is on its way."""
+
     def stop(self, pool: ServerPool) -> None:
         """Tell the last steps, and take over what all have learnt."""
         scope = self._scope

@@ -51,6 +51,8 @@ class Communication(Effect):
         for step in self._steps:
             step(trainer, env)
         if self._last:
+            if saver.due:
+                trainer.strategy.settle()
             with trainer.strategy.lock:
                 saver.after_step(trainer.servers, env, self._program)
 

@@ -67,9 +67,12 @@ class Queued(Immediate):
             hint="this program is half-async: Communicator(program, 2)",
         )
 
+    def settle(self) -> None:
+        self._queues.settle(self._settings.patience)
+
     def stop(self, pool: ServerPool) -> None:
         try:
-            self._queues.settle(self._settings.patience)
+            self.settle()
         finally:
             self._queues.close()
             with self._pushed:

@@ -51,6 +51,9 @@ class Strategy(Protocol):
     def touched(self, pool: ServerPool, env: Any, ids: Mapping[str, list[Any]]) -> None:
         """A step of local training is over; it touched these rows of these tables."""
 
+    def settle(self) -> None:
+        """Wait until what was pushed has been sent; without the lock."""
+
     def stop(self, pool: ServerPool) -> None:
         """Send what is left and receive once more."""
 
@@ -121,6 +124,9 @@ class Immediate:
 
     def touched(self, pool: ServerPool, env: Any, ids: Mapping[str, list[Any]]) -> None:
         raise ConfigError("a geo program needs a Communicator in geo mode", hint=GEO_HINT)
+
+    def settle(self) -> None:
+        pass
 
     def stop(self, pool: ServerPool) -> None:
         pass
