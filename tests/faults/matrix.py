@@ -75,9 +75,8 @@ def cases() -> Iterator[Case]:
     for mode in MODES:
         for role, index in [("trainer", 1), ("server", 1)] if mode in SERVED else [("trainer", 1)]:
             for point in points.POINTS[_kind(mode, role)]:
-                if point != points.SAVING or mode != "communicator":  # which saves when it is told
-                    for action in LIMITS:
-                        yield Case(action, mode, role, index, point, POINT_STEP)
+                for action in LIMITS:
+                    yield Case(action, mode, role, index, point, POINT_STEP)
 
 
 def _kind(mode: str, role: str) -> str:
