@@ -1,11 +1,11 @@
 """relu and the depthwise convolution after it as one operator, without the value in between."""
 
+import functools
 from typing import Any
 
 from bireme.arrays.namespaces import Array
 
 from .convolution import conv, conv_grad, conv_shape
-from .elementwise import pair
 from .table import GradOp, op
 
 _KIND = "fused_relu_depthwise_conv2d"
@@ -27,41 +27,18 @@ _ATTRS = {
     outs={"Output": ""},
     attrs=_ATTRS,
 )
-def fused_relu_depthwise_conv2d(
-    xp: Any,
-    Input: Array,
-    Filter: Array,
-    strides: Any,
-    paddings: Any,
-    dilations: Any,
-    groups: int,
-    padding_algorithm: str,
-    data_format: str,
-) -> Array:
+@functools.wraps(conv, assigned=())
+def fused_relu_depthwise_conv2d(xp: Any, Input: Array, *rest: Any) -> Array:
     """depthwise_conv2d(relu(Input))."""
-    window = (strides, paddings, dilations, groups, padding_algorithm, data_format)
-    return conv(xp, xp.maximum(Input, 0), Filter, *window)
+    return conv(xp, xp.maximum(Input, 0), *rest)
 
 
 @op(f"{_KIND}_grad", returns="Input@GRAD Filter@GRAD", out="Filter@GRAD")
-def fused_relu_depthwise_conv2d_grad(
-    xp: Any,
-    Input: Array,
-    Filter: Array,
-    dOutput: Array,
-    strides: Any,
-    paddings: Any,
-    dilations: Any,
-    groups: int,
-    padding_algorithm: str,
-    data_format: str,
-    need: frozenset[str],
-    out: Array = None,
-) -> tuple[Array, Array]:
+@functools.wraps(conv_grad, assigned=())
+def fused_relu_depthwise_conv2d_grad(xp: Any, Input: Array, *rest: Any) -> tuple[Array, Array]:
     """The relu is computed again; its gradient is that of the input where the input is positive."""
-    window = (strides, paddings, dilations, groups, padding_algorithm, data_format)
     positive = xp.maximum(Input, 0)
-    dx, dw = conv_grad(xp, positive, Filter, dOutput, *window, need, (None, pair(out)[1]))
+    dx, dw = conv_grad(xp, positive, *rest)
     if dx is not None:
         dx *= positive > 0
     return dx, dw

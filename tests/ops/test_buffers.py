@@ -111,7 +111,7 @@ def called(row, given, out):
         default = row.default_of(source) if role is Role.ATTR else None
         special = {Role.XP: np, Role.OUT: out, Role.NEED: frozenset(row.returns)}
         arguments[name] = special[role] if role in special else given.get(name, default)
-    answer = row.kernel(**arguments)
+    answer = row.kernel(*arguments.values())  # as plans call it
     return dict(zip(row.returns, answer if len(row.returns) > 1 else (answer,), strict=True))
 
 
