@@ -124,8 +124,9 @@ def layer_norm_grad(
         out *= inverse[some]
 
     each(xp, work, len(blocks), 4 * rows.size)
-    return (
-        dx.reshape(X.shape),
-        None if Scale is None else scales.sum(axis=0).reshape(Scale.shape),
-        None if Bias is None else biases.sum(axis=0).reshape(Bias.shape),
-    )
+    return dx.reshape(X.shape), summed(scales, Scale), summed(biases, Bias)
+
+
+def summed(parts: Array, like: Array) -> Array:
+    """The gradient of a vector from its part of each block; None where there is no vector."""
+    return None if like is None else parts.sum(axis=0).reshape(like.shape)

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import importlib.util
+from typing import Any
 
 from bireme import flags
 from bireme.arrays.places import CUDAPlace, Place
@@ -16,7 +17,9 @@ def form_of(row: Row, kernel: Kernel, place: Place) -> Kernel:
     """The form of a row's kernel for `place`."""
     if not row.compiled or kernel is not row.kernel or isinstance(place, CUDAPlace):
         return kernel
-    return _compiled(row.compiled, row.type) if _wanted(str(flags.get("use_numba"))) else kernel
+    if not _wanted(str(flags.get("use_numba"))):
+        return kernel
+    return _compiled(row.compiled, row.type, kernel)
 
 
 def _wanted(choice: str) -> bool:
@@ -36,6 +39,13 @@ def _installed() -> bool:
 
 
 @functools.cache
-def _compiled(module: str, name: str) -> Kernel:
+def _compiled(module: str, name: str, generic: Kernel) -> Kernel:
+    """The form, with the generic kernel for arguments that the form does not take."""
     form: Kernel = getattr(importlib.import_module(f"bireme.ops.compiled.{module}"), name)
-    return form
+
+    @functools.wraps(generic)
+    def kernel(*given: Any) -> Any:
+        made = form(*given)
+        return generic(*given) if made is None else made
+
+    return kernel

@@ -1,6 +1,6 @@
 """Kernels for the host that numba compiles: forms of operators whose cost is passes over memory.
 
-Each module holds kernels named like their operators, which take what the generic kernels take and
-hand over to them what they do not know: other dtypes, other layouts. Nothing here is imported
-before a plan needs it, and nothing else imports numba.
+Each module holds kernels named like their operators, with the parameters of the generic kernels.
+They return None for what they do not know, such as other dtypes and layouts; the generic kernel
+computes it. Nothing here is imported before a plan needs it, and nothing else imports numba.
 """

@@ -6,7 +6,7 @@ import numpy as np
 
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
-from bireme.ops import batch_norm as generic
+from bireme.ops.batch_norm import running
 
 from .loops import compiled, fits
 
@@ -119,13 +119,10 @@ def batch_norm(
     use_global_stats: bool,
     trainable_statistics: bool,
     data_layout: str,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...] | None:
     fixed = use_global_stats or (is_test and not trainable_statistics)
     if fixed or data_layout == "NHWC" or not fits(X, Scale, Bias):
-        return generic.batch_norm(
-            xp, X, Scale, Bias, Mean, Variance, MomentumTensor, epsilon, momentum,
-            is_test, use_global_stats, trainable_statistics, data_layout,
-        )  # fmt: skip
+        return None
     return forward(xp, X, (Scale, Bias, Mean, Variance, MomentumTensor), epsilon, momentum)
 
 
@@ -148,7 +145,7 @@ def forward(
         _forward(x, Scale, Bias, epsilon, y, *channel, relu)
 
     lanes.spread(xp, work, x.shape[1], 4 * x.size)
-    outs = generic.running(Mean, Variance, mean, variance, MomentumTensor, momentum)
+    outs = running(Mean, Variance, mean, variance, MomentumTensor, momentum)
     return y.reshape(X.shape), *outs, mean, inverse
 
 
@@ -166,13 +163,10 @@ def batch_norm_grad(
     use_global_stats: bool,
     data_layout: str,
     need: frozenset[str],
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array] | None:
     plain = not (is_test or use_global_stats) and "X@GRAD" in need and data_layout != "NHWC"
     if not plain or not fits(X, dY, Scale, SavedMean, SavedVariance):
-        return generic.batch_norm_grad(
-            xp, X, Scale, SavedMean, SavedVariance, Mean, Variance, dY, epsilon,
-            is_test, use_global_stats, data_layout, need,
-        )  # fmt: skip
+        return None
     return backward(xp, X, dY, (Scale, SavedMean, SavedVariance))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bireme.arrays.namespaces import Array
-from bireme.ops import fused_norm as generic
+from bireme.ops.fused_norm import addend
 
 from .batch_norm import backward, forward
 from .loops import fits
@@ -28,10 +28,10 @@ def fused_batch_norm_act(
     epsilon: float,
     momentum: float,
     data_layout: str,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...] | None:
     states = (Scale, Bias, Mean, Variance)
     if data_layout == "NHWC" or not fits(X, Scale, Bias):
-        return generic.fused_batch_norm_act(xp, X, *states, epsilon, momentum, data_layout)
+        return None
     return forward(xp, X, (*states, None), epsilon, momentum, relu=True)
 
 
@@ -45,10 +45,10 @@ def fused_batch_norm_act_grad(
     dY: Array,
     data_layout: str,
     need: frozenset[str],
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array] | None:
     states = (Scale, SavedMean, SavedVariance)
     if data_layout == "NHWC" or "X@GRAD" not in need or not fits(X, Y, dY, *states):
-        return generic.fused_batch_norm_act_grad(xp, X, Y, *states, dY, data_layout, need)
+        return None
     return backward(xp, X, dY, states, relu=Y)
 
 
@@ -63,11 +63,11 @@ def fused_bn_add_activation(
     epsilon: float,
     momentum: float,
     data_layout: str,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...] | None:
     states = (Scale, Bias, Mean, Variance)
     if data_layout == "NHWC" or not fits(X, Scale, Bias):
-        return generic.fused_bn_add_activation(xp, X, Z, *states, epsilon, momentum, data_layout)
-    generic.addend(X, Z, data_layout)
+        return None
+    addend(X, Z, data_layout)
     y, *rest = forward(xp, X, (*states, None), epsilon, momentum)
     y += Z
     return np.maximum(y, 0, out=y), *rest
@@ -83,10 +83,10 @@ def fused_bn_add_activation_grad(
     dY: Array,
     data_layout: str,
     need: frozenset[str],
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...] | None:
     states = (Scale, SavedMean, SavedVariance)
     if data_layout == "NHWC" or "X@GRAD" not in need or not fits(X, Y, dY, *states):
-        return generic.fused_bn_add_activation_grad(xp, X, Y, *states, dY, data_layout, need)
+        return None
     dz = dY * (Y > 0)
     dx, *rest = backward(xp, X, dz, states)
     return dx, dz, *rest

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bireme.arrays.namespaces import Array
-from bireme.ops import layer_norm as generic
+from bireme.ops.layer_norm import blocks_of, each, folded, summed
 
 from .loops import compiled, fits
 
@@ -70,20 +70,20 @@ def _backward(
 
 def layer_norm(
     xp: Any, X: Array, Scale: Array, Bias: Array, begin_norm_axis: int, epsilon: float
-) -> tuple[Array, Array, Array]:
-    rows = generic.folded(X, begin_norm_axis)
+) -> tuple[Array, Array, Array] | None:
+    rows = folded(X, begin_norm_axis)
     gain, shift = _vector(Scale, rows, 1), _vector(Bias, rows, 0)
     if not fits(rows, gain, shift):
-        return generic.layer_norm(xp, X, Scale, Bias, begin_norm_axis, epsilon)
+        return None
     y = np.empty_like(rows)
     mean, variance = np.empty(len(rows), rows.dtype), np.empty(len(rows), rows.dtype)
-    blocks = generic.blocks_of(xp, rows)
+    blocks = blocks_of(xp, rows)
 
     def work(i: int) -> None:
         some = blocks[i]
         _forward(rows[some], gain, shift, epsilon, y[some], mean[some], variance[some])
 
-    generic.each(xp, work, len(blocks), 3 * rows.size)
+    each(xp, work, len(blocks), 3 * rows.size)
     return y.reshape(X.shape), mean, variance
 
 
@@ -97,14 +97,12 @@ def layer_norm_grad(
     dY: Array,
     begin_norm_axis: int,
     epsilon: float,
-) -> tuple[Array, Array, Array]:
-    rows, dy = generic.folded(X, begin_norm_axis), generic.folded(dY, begin_norm_axis)
+) -> tuple[Array, Array, Array] | None:
+    rows, dy = folded(X, begin_norm_axis), folded(dY, begin_norm_axis)
     gain, mean, variance = _vector(Scale, rows, 1), Mean.reshape(-1), Variance.reshape(-1)
     if not fits(rows, dy, gain, mean, variance):
-        return generic.layer_norm_grad(
-            xp, X, Scale, Bias, Mean, Variance, dY, begin_norm_axis, epsilon
-        )
-    dx, blocks = np.empty_like(rows), generic.blocks_of(xp, rows)
+        return None
+    dx, blocks = np.empty_like(rows), blocks_of(xp, rows)
     scales, biases = (np.zeros((len(blocks), rows.shape[1]), rows.dtype) for _ in range(2))
 
     def work(i: int) -> None:
@@ -112,12 +110,8 @@ def layer_norm_grad(
         given = rows[some], dy[some], gain, mean[some], variance[some], epsilon
         _backward(*given, dx[some], scales[i], biases[i])
 
-    generic.each(xp, work, len(blocks), 4 * rows.size)
-    return (
-        dx.reshape(X.shape),
-        None if Scale is None else scales.sum(axis=0).reshape(Scale.shape),
-        None if Bias is None else biases.sum(axis=0).reshape(Bias.shape),
-    )
+    each(xp, work, len(blocks), 4 * rows.size)
+    return dx.reshape(X.shape), summed(scales, Scale), summed(biases, Bias)
 
 
 def _vector(given: Array, rows: Array, otherwise: float) -> Array:

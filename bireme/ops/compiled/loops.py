@@ -1,7 +1,7 @@
 """How loops are compiled, and which arrays they take."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -18,14 +18,18 @@ _MATHS = {"reassoc", "contract", "nsz"}
 
 def compiled(function: F) -> F:
     """Compiled when first called and then kept on disk; runs without the interpreter's lock."""
-    made: F = numba.njit(cache=True, nogil=True, fastmath=_MATHS, error_model="numpy")(function)
-    return made
+    options: dict[str, Any] = {
+        "cache": True,
+        "nogil": True,
+        "fastmath": _MATHS,
+        "error_model": "numpy",
+    }
+    return cast(F, numba.njit(**options)(function))
 
 
 def exact(function: F) -> F:
     """Like `compiled`, with the bits that NumPy finds: operations are neither merged nor moved."""
-    made: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    return made
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def fits(*arrays: Array) -> bool:

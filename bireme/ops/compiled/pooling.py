@@ -6,7 +6,7 @@ import numpy as np
 
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
-from bireme.ops import pooling as generic
+from bireme.ops.pooling import geometry_of
 
 from .loops import compiled, fits
 
@@ -62,14 +62,11 @@ def pool2d(
     ceil_mode: bool,
     padding_algorithm: str,
     data_format: str,
-) -> Array:
+) -> Array | None:
     plain = pooling_type == "max" and not adaptive and data_format != "NHWC"
     shape = (ksize, strides, paddings, global_pooling, ceil_mode, padding_algorithm)
     if not plain or not fits(X) or not _is_halving(X, *shape):
-        return generic.pool(
-            xp, X, ksize, strides, paddings, pooling_type, exclusive, adaptive,
-            global_pooling, ceil_mode, padding_algorithm, data_format,
-        )  # fmt: skip
+        return None
     x = X.reshape(-1, *X.shape[2:])
     y = np.empty((len(x), x.shape[1] // 2, x.shape[2] // 2), dtype=X.dtype)
     lanes.spread(xp, lambda part: _largest(x[part], y[part]), len(x), 2 * x.size)
@@ -91,14 +88,11 @@ def pool2d_grad(
     ceil_mode: bool,
     padding_algorithm: str,
     data_format: str,
-) -> Array:
+) -> Array | None:
     plain = pooling_type == "max" and not adaptive and data_format != "NHWC"
     shape = (ksize, strides, paddings, global_pooling, ceil_mode, padding_algorithm)
     if not plain or not fits(X, Out, dOut) or not _is_halving(X, *shape):
-        return generic.pool_grad(
-            xp, X, Out, dOut, ksize, strides, paddings, pooling_type, exclusive, adaptive,
-            global_pooling, ceil_mode, padding_algorithm, data_format,
-        )  # fmt: skip
+        return None
     x = X.reshape(-1, *X.shape[2:])
     y, dy = (a.reshape(-1, *a.shape[2:]) for a in (Out, dOut))
     dx = np.empty_like(x)
@@ -114,6 +108,6 @@ def _is_halving(
     x: Array, ksize: Any, strides: Any, paddings: Any, whole: bool, ceil: bool, algorithm: str
 ) -> bool:
     """Whether windows are two by two, side by side, inside of the array."""
-    geo = generic.geometry_of(x, ksize, strides, paddings, whole, algorithm)
+    geo = geometry_of(x, ksize, strides, paddings, whole, algorithm)
     two = geo.kernel == geo.strides == (2, 2) and not any(map(any, geo.pads))
     return two and geo.out(x.shape[2:], ceil) == (x.shape[2] // 2, x.shape[3] // 2)

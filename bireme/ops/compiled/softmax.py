@@ -6,7 +6,6 @@ import numpy as np
 
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
-from bireme.ops import softmax as generic
 from bireme.ops.layer_norm import blocks_of, each
 
 from .loops import compiled, fits
@@ -58,10 +57,10 @@ def _gradient(y: Array, dy: Array, dx: Array) -> None:
             dx[r, c] = (dy[r, c] - total) * y[r, c]
 
 
-def softmax(xp: Any, X: Array, axis: int, out: Array = None) -> Array:
+def softmax(xp: Any, X: Array, axis: int, out: Array = None) -> Array | None:
     made = np.empty(X.shape, X.dtype) if out is None else out
     if axis not in (-1, X.ndim - 1) or not X.size or not fits(X, made):
-        return generic.softmax(xp, X, axis, out)
+        return None
     x, y = X.reshape(-1, X.shape[-1]), made.reshape(-1, X.shape[-1])
     blocks = blocks_of(xp, x)
 
@@ -75,10 +74,10 @@ def softmax(xp: Any, X: Array, axis: int, out: Array = None) -> Array:
     return made
 
 
-def softmax_grad(xp: Any, Out: Array, dOut: Array, axis: int, out: Array = None) -> Array:
+def softmax_grad(xp: Any, Out: Array, dOut: Array, axis: int, out: Array = None) -> Array | None:
     made = np.empty(Out.shape, Out.dtype) if out is None else out
     if axis not in (-1, Out.ndim - 1) or not Out.size or not fits(Out, dOut, made):
-        return generic.softmax_grad(xp, Out, dOut, axis, out)
+        return None
     y, dy, dx = (a.reshape(-1, Out.shape[-1]) for a in (Out, dOut, made))
     lanes.spread(xp, lambda p: _gradient(y[p], dy[p], dx[p]), len(y), 3 * y.size)
     return made

@@ -7,8 +7,7 @@ import numpy as np
 
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
-from bireme.ops import adam as adams
-from bireme.ops import optimize as generic
+from bireme.ops.adam import rate_of
 from bireme.ops.tiles import complement, targets
 
 from .loops import exact, fits
@@ -47,16 +46,13 @@ def adam(
     epsilon: float,
     out: Any = None,
     bireme_decay: float | None = None,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...] | None:
     states = (Moment1, Moment2, Beta1Pow, Beta2Pow)
     made = targets(xp, out, Param, *states)
     plain = Beta1Tensor is None and Beta2Tensor is None
     if not plain or not fits(Param, Grad, *states, *made, LearningRate):
-        betas = (Beta1Tensor, Beta2Tensor, beta1, beta2)
-        return adams.adam(
-            xp, Param, Grad, LearningRate, *states, *betas, epsilon, out, bireme_decay
-        )
-    rate = adams.rate_of(xp, LearningRate, Beta1Pow, Beta2Pow)
+        return None
+    rate = rate_of(xp, LearningRate, Beta1Pow, Beta2Pow)
     rests = complement(beta1, Grad), complement(beta2, Grad)
     numbers = (beta1, rests[0], beta2, rests[1], rate.item(), epsilon, bireme_decay or 0)
     _spread(xp, _adam, (Param, Grad, Moment1, Moment2, *made[:3]), numbers)
@@ -85,12 +81,10 @@ def momentum(
     use_nesterov: bool,
     out: Any = None,
     bireme_decay: float | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array] | None:
     new, speed = targets(xp, out, Param, Velocity)
     if not fits(Param, Grad, Velocity, LearningRate, new, speed):
-        return generic.momentum(
-            xp, Param, Grad, Velocity, LearningRate, mu, use_nesterov, out, bireme_decay
-        )
+        return None
     numbers = (LearningRate.item(), mu, bireme_decay or 0, use_nesterov)
     _spread(xp, _momentum, (Param, Grad, Velocity, new, speed), numbers)
     return new, speed
