@@ -69,21 +69,25 @@ def torch_allreduce(rank: int, size: int, port: int) -> None:
     dist.destroy_process_group()
 
 
-def resnet(batch: int, size: int, *, with_cudnn: bool) -> None:
+def train_resnet(batch: int, size: int, *, with_cudnn: bool) -> None:
     """Steps that fetch nothing, so that the host may run ahead; images per second."""
     if not with_cudnn:
         sys.modules["cudnn"] = None  # type: ignore[assignment]  # an import finds nothing
     import cupy
     import numpy as np
-    from resnet import build
+    from fluid_models import resnet
 
     import bireme as fluid
     from bireme.ops import cudnn
 
-    main, startup, loss = build(size)
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 1
+    with fluid.program_guard(main, startup):
+        loss, _ = resnet(fluid, size, 1000)
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
     draw = np.random.default_rng(0)
     image = draw.standard_normal((batch, 3, size, size)).astype(np.float32)
-    feed = {"image": cupy.asarray(image), "label": cupy.asarray(draw.integers(0, 1000, (batch, 1)))}
+    feed = {"x": cupy.asarray(image), "label": cupy.asarray(draw.integers(0, 1000, (batch, 1)))}
     with fluid.Executor(fluid.CUDAPlace(0)) as executor:
         executor.run(startup)
         first = executor.run(main, feed=feed, fetch_list=[loss])[0]
@@ -108,7 +112,7 @@ def work(what: str, *words: str) -> None:
     elif what == "torch":
         torch_allreduce(*numbers)
     else:
-        resnet(*numbers, with_cudnn=what == "cudnn")
+        train_resnet(*numbers, with_cudnn=what == "cudnn")
 
 
 # -- the tables ----------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def bireme_step(name: str) -> Callable[[], Any]:
     shape, layer, _ = CASES.get(name, ((8, 64, 28, 28), None, None))
     with fluid.program_guard(main, startup):
         if layer is None:
-            loss, optimizer = fluid_models.bottleneck(fluid)
+            loss, optimizer, _ = fluid_models.bottleneck(fluid)
             optimizer.minimize(loss)
         else:
             x = fluid.layers.data("x", list(shape[1:]))

@@ -1,5 +1,7 @@
 """Local models of one training step, as a Fluid script: runs on bireme and on Fluid 1.8 alike.
 
+A model is its loss, its optimizer, and the ends of its blocks, which recomputation keeps.
+
 `python fluid_models.py MODULE MODEL` answers each line of its input with a round of step times.
 """
 
@@ -17,19 +19,23 @@ def classifier(fluid, prob):
 
 def mlp(fluid):
     """32-1280-1280-2, tanh, batch 128."""
-    h = fluid.layers.data("x", [32])
+    h, ends = fluid.layers.data("x", [32]), []
     for _ in range(2):
         h = fluid.layers.fc(h, 1280, act="tanh")
-    return classifier(fluid, fluid.layers.fc(h, 2, act="softmax")), fluid.optimizer.SGD(0.01)
+        ends.append(h)
+    loss = classifier(fluid, fluid.layers.fc(h, 2, act="softmax"))
+    return loss, fluid.optimizer.SGD(0.01), ends
 
 
 def lenet(fluid):
     """28 x 28 digits, batch 64."""
-    h = fluid.layers.data("x", [1, 28, 28])
+    h, ends = fluid.layers.data("x", [1, 28, 28]), []
     for filters in (20, 50):
         h = fluid.layers.conv2d(h, filters, 5, act="relu")
         h = fluid.layers.pool2d(h, 2, "max", 2)
-    return classifier(fluid, fluid.layers.fc(h, 10, act="softmax")), fluid.optimizer.Adam(0.001)
+        ends.append(h)
+    loss = classifier(fluid, fluid.layers.fc(h, 10, act="softmax"))
+    return loss, fluid.optimizer.Adam(0.001), ends
 
 
 def conv_bn(fluid, x, filters, size, act=None, stride=1):
@@ -52,24 +58,33 @@ def bottleneck(fluid):
     """One stage of ResNet-50: three blocks of width 64 on 28 x 28, batch 8."""
     h = fluid.layers.data("x", [64, 28, 28])
     h.stop_gradient = False
+    ends = []
     for _ in range(3):
         h = block(fluid, h, 64)
-    return fluid.layers.mean(h), fluid.optimizer.Momentum(0.01, 0.9)
+        ends.append(h)
+    return fluid.layers.mean(h), fluid.optimizer.Momentum(0.01, 0.9), ends
+
+
+def resnet(fluid, size, classes):
+    """The loss of ResNet-50 on images of size x size, and the ends of its blocks."""
+    x = conv_bn(fluid, fluid.layers.data("x", [3, size, size]), 64, 7, "relu", 2)
+    x = fluid.layers.pool2d(x, 3, "max", 2, 1)
+    ends = [x]
+    for stage, depth in enumerate((3, 4, 6, 3)):
+        for i in range(depth):
+            x = block(fluid, x, 64 << stage, 2 if i == 0 and stage else 1)
+            ends.append(x)
+    x = fluid.layers.pool2d(x, pool_type="avg", global_pooling=True)
+    label = fluid.layers.data("label", [1], dtype="int64")
+    found = fluid.layers.softmax_with_cross_entropy(fluid.layers.fc(x, classes), label)
+    return fluid.layers.mean(found), ends
 
 
 def resnet50(fluid):
     """ResNet-50 on 64 x 64, 10 classes, momentum with L2 decay, batch 8."""
-    x = conv_bn(fluid, fluid.layers.data("x", [3, 64, 64]), 64, 7, "relu", 2)
-    x = fluid.layers.pool2d(x, 3, "max", 2, 1)
-    for stage, depth in enumerate((3, 4, 6, 3)):
-        for i in range(depth):
-            x = block(fluid, x, 64 << stage, 2 if i == 0 and stage else 1)
-    x = fluid.layers.pool2d(x, pool_type="avg", global_pooling=True)
-    label = fluid.layers.data("label", [1], dtype="int64")
-    found = fluid.layers.softmax_with_cross_entropy(fluid.layers.fc(x, 10), label)
+    loss, ends = resnet(fluid, 64, 10)
     decay = fluid.regularizer.L2Decay(1e-4)
-    optimizer = fluid.optimizer.Momentum(0.001, 0.9, regularization=decay)
-    return fluid.layers.mean(found), optimizer
+    return loss, fluid.optimizer.Momentum(0.001, 0.9, regularization=decay), ends
 
 
 def transformer(fluid):
@@ -88,7 +103,7 @@ def transformer(fluid):
     first = layers.layer_norm(layers.elementwise_add(x, mixed), begin_norm_axis=2)
     inner = layers.fc(layers.fc(first, 4 * width, 2, act="relu"), width, 2)
     second = layers.layer_norm(layers.elementwise_add(first, inner), begin_norm_axis=2)
-    return layers.mean(layers.square(second)), fluid.optimizer.Adam(1e-4)
+    return layers.mean(layers.square(second)), fluid.optimizer.Adam(1e-4), [first]
 
 
 def lstm(fluid):
@@ -97,7 +112,8 @@ def lstm(fluid):
     x = fluid.layers.fc(fluid.layers.embedding(words, [5000, 128]), 4 * 128)
     hidden, _ = fluid.layers.dynamic_lstm(x, 4 * 128, use_peepholes=False)
     last = fluid.layers.sequence_last_step(hidden)
-    return classifier(fluid, fluid.layers.fc(last, 2, act="softmax")), fluid.optimizer.Adam(0.001)
+    loss = classifier(fluid, fluid.layers.fc(last, 2, act="softmax"))
+    return loss, fluid.optimizer.Adam(0.001), [last]
 
 
 def word2vec(fluid):
@@ -107,7 +123,8 @@ def word2vec(fluid):
     words = [fluid.layers.data(f"w{i}", [1], dtype="int64") for i in range(4)]
     vectors = [fluid.layers.embedding(w, size, is_sparse=True, param_attr=attr) for w in words]
     h = fluid.layers.fc(fluid.layers.concat(vectors, axis=1), 128, act="sigmoid")
-    return classifier(fluid, fluid.layers.fc(h, 100, act="softmax")), fluid.optimizer.SGD(0.1)
+    loss = classifier(fluid, fluid.layers.fc(h, 100, act="softmax"))
+    return loss, fluid.optimizer.SGD(0.1), [h]
 
 
 # Each with its batch, its inputs (a shape, the number of ids, or ids and words of a text), and the
@@ -128,9 +145,8 @@ MODELS = {
 }
 
 
-def batch_of(name):
+def batch_of(batch, inputs):
     """Arrays by name; the words of a text as [batch, length]."""
-    _, batch, inputs, _ = MODELS[name]
     rs = np.random.RandomState(0)
     found = {}
     for name, shape in inputs.items():
@@ -145,15 +161,15 @@ def batch_of(name):
 
 def main():
     fluid = importlib.import_module(sys.argv[1])
-    build, _, _, steps = MODELS[sys.argv[2]]
+    build, batch, inputs, steps = MODELS[sys.argv[2]]
     program, startup = fluid.Program(), fluid.Program()
     program.random_seed = startup.random_seed = 1
     with fluid.program_guard(program, startup):
-        loss, optimizer = build(fluid)
+        loss, optimizer, _ = build(fluid)
         optimizer.minimize(loss)
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(startup)
-    feed = batch_of(sys.argv[2])
+    feed = batch_of(batch, inputs)
     if "words" in feed:
         lengths = [[feed["words"].shape[1]] * len(feed["words"])]
         rows = feed["words"].reshape(-1, 1)

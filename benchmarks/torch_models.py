@@ -140,7 +140,8 @@ def main():
     make, optimizer_of = NETS[name]
     net = make()
     optimizer = optimizer_of(net.parameters())
-    feed = {n: torch.from_numpy(array) for n, array in batch_of(name).items()}
+    _, batch, inputs, steps = MODELS[name]
+    feed = {n: torch.from_numpy(array) for n, array in batch_of(batch, inputs).items()}
     label = feed.pop("label")[:, 0] if "label" in feed else None
     given = list(feed.values())
     for each in given:
@@ -158,7 +159,7 @@ def main():
 
     for _ in range(3):
         step()
-    answer({}, step, MODELS[name][3])
+    answer({}, step, steps)
 
 
 if __name__ == "__main__":
