@@ -136,17 +136,13 @@ def test_of_two_connections_for_one_purpose_the_first_is_closed(listener: Listen
 
 
 def test_a_member_holds_so_many_connections_that_nobody_takes(listener: Listener) -> None:
-    before = flags.get("rpc_connections_per_peer")
     flags.set_flags({"rpc_connections_per_peer": 3})
     listener.open(KEY)
     wanted = [Purpose("world", 1, f"channel {i}") for i in range(4)]
-    try:
-        with ExitStack() as held:
-            for purpose in wanted[:3]:
-                held.enter_context(connect(listener.address, KEY, purpose, "rank 0", soon()))
-            with pytest.raises(PeerLost, match="accepts no connection"):
-                connect(listener.address, KEY, wanted[3], "rank 0", soon())
-            listener.take(wanted[0], soon(), lambda: None).close()
-            connect(listener.address, KEY, wanted[3], "rank 0", soon()).close()
-    finally:
-        flags.set_flags({"rpc_connections_per_peer": before})
+    with ExitStack() as held:
+        for purpose in wanted[:3]:
+            held.enter_context(connect(listener.address, KEY, purpose, "rank 0", soon()))
+        with pytest.raises(PeerLost, match="accepts no connection"):
+            connect(listener.address, KEY, wanted[3], "rank 0", soon())
+        listener.take(wanted[0], soon(), lambda: None).close()
+        connect(listener.address, KEY, wanted[3], "rank 0", soon()).close()

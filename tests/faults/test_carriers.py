@@ -1,7 +1,5 @@
 """The same faults over every carrier: loss, copies, late copies, delay, cuts inside a frame."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from bireme import flags
@@ -16,12 +14,10 @@ SEEDS = {"unix": seeds(15, 60), "tcp": seeds(15, 60), "grpc": seeds(2, 6)}
 
 
 @pytest.fixture(params=CARRIERS)
-def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
+def carrier(request: pytest.FixtureRequest) -> str:
     """Shared memory goes with Unix sockets; the others carry every byte."""
-    before = flags.get("rpc_shared_memory")
     flags.set_flags({"rpc_shared_memory": request.param == "unix"})
-    yield request.param
-    flags.set_flags({"rpc_shared_memory": before})
+    return str(request.param)
 
 
 @pytest.mark.parametrize("mode", MODES)

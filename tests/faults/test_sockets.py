@@ -34,11 +34,8 @@ TIMES = Times(beat=0.2, silence=3.0, deadline=30.0, join=20.0, grace=5.0)
 
 
 @pytest.fixture(autouse=True)
-def _sockets_only() -> Iterator[None]:
-    before = flags.get("rpc_shared_memory")
+def _sockets_only() -> None:
     flags.set_flags({"rpc_shared_memory": False})
-    yield
-    flags.set_flags({"rpc_shared_memory": before})
 
 
 class Live(ServerThread):

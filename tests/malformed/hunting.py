@@ -42,12 +42,9 @@ def hunt(kind: Kind, count: int, seed: int, traced: bool = True) -> Found:
     """Read `count` damaged inputs; the valid ones are read again after every batch. Frames may
     announce no more than FRAME_MB.
     """
-    before = flags.get("rpc_frame_mb")
-    flags.set_flags({"rpc_frame_mb": FRAME_MB})
-    try:
+    with flags.restored():
+        flags.set_flags({"rpc_frame_mb": FRAME_MB})
         return _hunted(kind, count, seed, traced)
-    finally:
-        flags.set_flags({"rpc_frame_mb": before})
 
 
 def _hunted(kind: Kind, count: int, seed: int, traced: bool) -> Found:

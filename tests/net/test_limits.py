@@ -2,7 +2,7 @@
 
 import contextlib
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,9 @@ PULL = m.Pull(trainer=0, incarnation=1, sequence=1, step=0, names=("w",), answer
 
 @contextlib.contextmanager
 def limited(**values: Any) -> Iterator[None]:
-    before: Mapping[str, Any] = {name: flags.get(name) for name in values}
-    flags.set_flags(values)
-    try:
+    with flags.restored():
+        flags.set_flags(values)
         yield
-    finally:
-        flags.set_flags(before)
 
 
 def test_a_frame_larger_than_its_limit_gets_no_memory() -> None:

@@ -47,12 +47,10 @@ def member(folders: dict[str, Path]) -> Iterator[None]:
 def showing(folder: Path | None) -> Iterator[None]:
     """This process has the certificates of `folder`."""
     names = ("ca", "cert", "key")
-    before = {f"tls_{name}": flags.get(f"tls_{name}") for name in names}
-    flags.set_flags({f"tls_{n}": "" if folder is None else str(folder / f"{n}.pem") for n in names})
-    try:
+    shown = {f"tls_{n}": "" if folder is None else str(folder / f"{n}.pem") for n in names}
+    with flags.restored():
+        flags.set_flags(shown)
         yield
-    finally:
-        flags.set_flags(before)
 
 
 @pytest.mark.wire

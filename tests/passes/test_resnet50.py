@@ -1,6 +1,6 @@
 """ResNet-50 as tutorials train it: how many all-reduces its program makes, and what is told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,15 +83,12 @@ def program() -> Program:
 
 
 @pytest.fixture
-def fuse() -> Iterator[Callable[[float, int], None]]:
-    names = ("fuse_parameter_memory_size", "fuse_parameter_groups_size")
-    before = {f"FLAGS_{name}": flags.get(name) for name in names}
-
+def fuse() -> Callable[[float, int], None]:
     def change(memory: float, count: int) -> None:
-        flags.set_flags(dict(zip(before, (memory, count), strict=True)))
+        wanted = {"fuse_parameter_memory_size": memory, "fuse_parameter_groups_size": count}
+        flags.set_flags(wanted)
 
-    yield change
-    flags.set_flags(before)
+    return change
 
 
 def all_reduces(program: Program) -> int:

@@ -22,7 +22,7 @@ from bireme.trainer.checkpoints import save
 from bireme.trainer.registry import trainers
 from tests.support.cluster import TIMES, Cluster, Server, cluster, descending, tiny_server
 from tests.support.crashes import Crash, Outcome, run_job
-from tests.support.job import Job, Trainer
+from tests.support.job import Job, Trainer, save_to
 from tests.support.thorough import only_thorough
 
 from ..trainer.test_checkpoints import model
@@ -31,17 +31,9 @@ STEPS, SAVED, BATCH = 5, 3, 8
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path) -> Iterator[Path]:
+def root(tmp_path: Path) -> Path:
     """Where servers record every round, and jobs save after every `SAVED` steps."""
-    given = {
-        "FLAGS_checkpoint_dir": str(tmp_path),
-        "FLAGS_checkpoint_every_steps": SAVED,
-        "FLAGS_durability": "step",
-    }
-    before = fluid.get_flags(list(given))
-    fluid.set_flags(given)
-    yield tmp_path
-    fluid.set_flags(before)
+    return save_to(tmp_path, SAVED, durability="step")
 
 
 def feed(step: int, trainer: int) -> dict[str, Any]:
@@ -336,11 +328,7 @@ REFUSED: dict[str, tuple[dict[str, Any], int]] = {
 @pytest.mark.parametrize("problem", REFUSED)
 def test_what_cannot_be_recorded_is_refused_before_anybody_is_served(problem: str) -> None:
     settings, mode = REFUSED[problem]
-    before = fluid.get_flags(list(settings)) if settings else {}
     fluid.set_flags(settings)
-    try:
-        program, scope = tiny_server(mode=mode)
-        with cluster() as made, pytest.raises(ConfigError, match=problem):
-            made.serve(program, scope, descending(program, scope))
-    finally:
-        fluid.set_flags(before)
+    program, scope = tiny_server(mode=mode)
+    with cluster() as made, pytest.raises(ConfigError, match=problem):
+        made.serve(program, scope, descending(program, scope))

@@ -1,7 +1,7 @@
 """Fluid's service beyond a step: saving at a trainer's word, and reads without rounds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,9 @@ Ask = Callable[..., bytes]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
-    before = flags.get("checkpoint_dir")
+def root(tmp_path: Path) -> Path:
     flags.set_flags({"checkpoint_dir": str(tmp_path)})
-    yield tmp_path
-    flags.set_flags({"checkpoint_dir": before})
+    return tmp_path
 
 
 @pytest.fixture

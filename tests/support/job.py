@@ -7,9 +7,11 @@ threads with scopes of their own.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import bireme as fluid
+from bireme import flags
 from bireme.ir import Program
 from bireme.runtime.scope import Scope
 from bireme.trainer.registry import trainers
@@ -18,6 +20,13 @@ from .cluster import Cluster, Server, cluster, side_by_side
 
 Way = Callable[[Any], Any]  # how servers are reached -> how they are reached now
 Build = Callable[[], tuple[Program, Program, Any]]  # -> main, startup, loss
+
+
+def save_to(root: Path, every: int, durability: str = "checkpoint") -> Path:
+    """Let jobs of this test save there after every so many steps; returns `root`."""
+    settings = {"checkpoint_dir": str(root), "checkpoint_every_steps": every}
+    flags.set_flags({**settings, "durability": durability})
+    return root
 
 
 @dataclass

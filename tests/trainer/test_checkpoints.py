@@ -1,6 +1,6 @@
 """Jobs that are saved while they train, and go on with other servers as if nothing had been."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,15 @@ import bireme as fluid
 from bireme.errors import FormatError, ProtocolError
 from bireme.io.checkpoint import newest_checkpoint
 from bireme.paths import path_of
-from tests.support.job import Build, Job, Trainer
+from tests.support.job import Build, Job, Trainer, save_to
 
 STEPS, MIDDLE, BATCH = 8, 4, 8
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
+def root(tmp_path: Path) -> Path:
     """Where jobs save after every `MIDDLE` steps."""
-    before = fluid.get_flags(["FLAGS_checkpoint_dir", "FLAGS_checkpoint_every_steps"])
-    fluid.set_flags({"FLAGS_checkpoint_dir": str(tmp_path), "FLAGS_checkpoint_every_steps": MIDDLE})
-    yield tmp_path
-    fluid.set_flags(before)
+    return save_to(tmp_path, MIDDLE)
 
 
 def model(rows: int = -1, optimizer: Callable[[], Any] | None = None, sparse: bool = True) -> Build:

@@ -14,7 +14,7 @@ from bireme.ir import DistributedMode
 from bireme.trainer.communicator import Communicator
 from bireme.transpiler import GeoSgdTranspiler
 from tests.support.clicks import FIELDS, IDS, SAMPLE, clicks
-from tests.support.job import Build, Job, Trainer
+from tests.support.job import Build, Job, Trainer, save_to
 
 pytestmark = pytest.mark.skipif(not SAMPLE.exists(), reason="no sample of the Criteo set is here")
 
@@ -92,21 +92,16 @@ def test_sync_gives_the_losses_of_one_process_with_the_table_in_full() -> None:
 def test_a_restart_with_three_servers_changes_nothing(tmp_path: Path) -> None:
     whole, _ = Job(model(-1)).run(train)
     middle = len(whole[0]) // 2
-    names = ["FLAGS_checkpoint_dir", "FLAGS_checkpoint_every_steps"]
-    before = fluid.get_flags(names)
-    fluid.set_flags(dict(zip(names, (str(tmp_path), middle), strict=True)))
-    try:
-        Job(model(-1)).run(lambda t: [t.step(f) for f in batches(t.number)[:middle]])
+    save_to(tmp_path, middle)
+    Job(model(-1)).run(lambda t: [t.step(f) for f in batches(t.number)[:middle]])
 
-        def go_on(trainer: Trainer) -> list[float]:
-            begin = fluid.io.load_checkpoint(
-                tmp_path, trainer.main, scope=trainer.scope, trainer=trainer.number
-            )
-            return [trainer.step(f) for f in batches(trainer.number)[begin:]]
+    def go_on(trainer: Trainer) -> list[float]:
+        begin = fluid.io.load_checkpoint(
+            tmp_path, trainer.main, scope=trainer.scope, trainer=trainer.number
+        )
+        return [trainer.step(f) for f in batches(trainer.number)[begin:]]
 
-        found, _ = Job(model(-1), servers=3).run(go_on)
-    finally:
-        fluid.set_flags(before)
+    found, _ = Job(model(-1), servers=3).run(go_on)
     np.testing.assert_allclose(found, np.array(whole)[:, middle:], rtol=1e-6, atol=1e-7)
 
 

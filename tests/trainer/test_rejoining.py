@@ -2,7 +2,6 @@
 been.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +19,7 @@ from bireme.errors import BiremeError, PeerLost
 from bireme.paths import remove_tree
 from bireme.trainer.step_records import Recorded, decide
 from tests.support.cluster import cluster, descending, tiny_server
-from tests.support.job import Job, Trainer
+from tests.support.job import Job, Trainer, save_to
 from tests.support.killed_trainers import Kill, run_with_successor
 from tests.support.thorough import THOROUGH, seeds
 
@@ -30,16 +29,8 @@ STEPS, SAVED = 5, 3
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path) -> Iterator[Path]:
-    flags = {
-        "FLAGS_checkpoint_dir": str(tmp_path),
-        "FLAGS_checkpoint_every_steps": SAVED,
-        "FLAGS_durability": "step",
-    }
-    before = fluid.get_flags(list(flags))
-    fluid.set_flags(flags)
-    yield tmp_path
-    fluid.set_flags(before)
+def root(tmp_path: Path) -> Path:
+    return save_to(tmp_path, SAVED, durability="step")
 
 
 def build() -> Any:

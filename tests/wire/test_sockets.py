@@ -96,35 +96,27 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [4, 50_000, 3_000_000])
 def test_every_size_travels_by_every_way(live: Any, way: str, size: int) -> None:
-    before = {name: flags.get(name) for name in ("rpc_shared_memory", "rpc_stream")}
     flags.set_flags(WAYS[way])
-    try:
-        server = live(2, size)
-        seen = side_by_side({f"t{i}": partial(trained, server, i, size) for i in range(2)})
-        assert set(seen["t0"].tolist()) == set(seen["t1"].tolist()) == {-3.0}
-    finally:
-        flags.set_flags(before)
+    server = live(2, size)
+    seen = side_by_side({f"t{i}": partial(trained, server, i, size) for i in range(2)})
+    assert set(seen["t0"].tolist()) == set(seen["t1"].tolist()) == {-3.0}
 
 
 @pytest.mark.parametrize("way", ["shared memory", "streams"])
 def test_a_way_that_breaks_is_opened_again_and_every_push_counts_once(live: Any, way: str) -> None:
-    before = {name: flags.get(name) for name in ("rpc_shared_memory", "rpc_stream")}
     flags.set_flags(WAYS[way])
-    try:
-        server = live(1, 50_000)
-        used = connected(server, 0)
-        for _ in range(6):
-            used.servers.push(server.endpoint, {"w@GRAD": np.ones(50_000, np.float32)})
-            descriptor = used.servers.server(server.endpoint).fileno()
-            assert descriptor >= 0
-            with socket.socket(fileno=os.dup(descriptor)) as same:
-                same.shutdown(socket.SHUT_RDWR)
-            used.servers.barrier([server.endpoint], strict=True)
-            found = used.servers.exchange({server.endpoint: ("w",)})
-        used.close()
-        assert set(found[server.endpoint]["w"].tolist()) == {-6.0}
-    finally:
-        flags.set_flags(before)
+    server = live(1, 50_000)
+    used = connected(server, 0)
+    for _ in range(6):
+        used.servers.push(server.endpoint, {"w@GRAD": np.ones(50_000, np.float32)})
+        descriptor = used.servers.server(server.endpoint).fileno()
+        assert descriptor >= 0
+        with socket.socket(fileno=os.dup(descriptor)) as same:
+            same.shutdown(socket.SHUT_RDWR)
+        used.servers.barrier([server.endpoint], strict=True)
+        found = used.servers.exchange({server.endpoint: ("w",)})
+    used.close()
+    assert set(found[server.endpoint]["w"].tolist()) == {-6.0}
 
 
 def test_many_waiting_trainers_starve_no_call(live: Any) -> None:
