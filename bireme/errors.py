@@ -40,6 +40,7 @@ __all__ = [
     "UnsupportedError",
     "WrongType",
     "as_builtin",
+    "undefined",
 ]
 
 
@@ -221,3 +222,14 @@ def as_builtin(
 
 
 _REFUSALS: dict[tuple[type, type], type[BiremeError]] = {}
+
+
+def undefined(owner: object, method: str, hint: str) -> BiremeError:
+    """The error of a method that a class for users leaves to its subclasses.
+
+    >>> print(undefined(object(), "eval(executor)", hint="return the metric"))
+    object does not define eval(executor)
+      hint: return the metric
+    """
+    message = f"{type(owner).__name__} does not define {method}"
+    return as_builtin(NotImplementedError, UnsupportedError)(message, hint=hint)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import bireme.layers as layers
+from bireme.errors import undefined
 from bireme.initializer import Constant
 from bireme.ir import Program, Variable, program_guard, unique_name
 from bireme.layers.detection_metric import DetectionMAP
@@ -37,8 +38,8 @@ class Evaluator:
         executor.run(program)
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> Any:
-        """The metric of everything since the last reset."""
-        raise NotImplementedError
+        """The metric of everything since the last reset; each evaluator defines its own."""
+        raise undefined(self, "eval(executor)", hint="return the metric that its states make up")
 
     def _create_state(self, suffix: str, dtype: Any, shape: Sequence[int]) -> Variable:
         """A persistable variable that starts at 0."""

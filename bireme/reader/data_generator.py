@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, undefined
 
 __all__ = ["DataGenerator", "MultiSlotDataGenerator", "MultiSlotStringDataGenerator"]
 
@@ -56,10 +56,14 @@ class DataGenerator:
                     yield sample
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[Any]]:
-        """To be implemented: a generator function that yields the line's samples, each [(slot,
-        [values]), ...]; None skips the line.
+        """A generator function that yields the line's samples, each [(slot, [values]), ...]; None
+        skips the line. Every script defines its own.
         """
-        raise NotImplementedError(f"write {type(self).__name__}.generate_sample(line)")
+        raise undefined(
+            self,
+            "generate_sample(line)",
+            hint=f"return a generator function that yields samples like {_EXAMPLE}",
+        )
 
     def generate_batch(self, samples: list[Any]) -> Callable[[], Iterable[Any]]:
         """A generator function over the samples of one batch; override to shuffle or pad
@@ -68,7 +72,12 @@ class DataGenerator:
         return lambda: iter(samples)
 
     def _gen_str(self, line: Any) -> str:
-        raise NotImplementedError("subclass MultiSlotDataGenerator or MultiSlotStringDataGenerator")
+        """The text of a sample, with the end of its line; subclasses define it."""
+        raise undefined(
+            self,
+            "_gen_str(sample)",
+            hint="subclass MultiSlotDataGenerator or MultiSlotStringDataGenerator",
+        )
 
 
 class MultiSlotDataGenerator(DataGenerator):

@@ -5,6 +5,7 @@ import pytest
 
 import bireme as fluid
 from bireme.errors import InvalidArgument
+from bireme.evaluator import Evaluator
 
 
 def test_a_weighted_average_is_that_of_fluid() -> None:
@@ -74,6 +75,14 @@ def test_chunks_are_counted_over_batches() -> None:
             exe.run(main, feed=feed)
         precision, recall, f1 = (v.item() for v in evaluator.eval(exe))
     assert (precision, recall, f1) == pytest.approx((0.5, 1.0, 2 / 3))
+
+
+def test_an_evaluator_of_a_script_defines_its_metric() -> None:
+    class Counts(Evaluator):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"Counts does not define eval\(executor\)"):
+        Counts("counts").eval(None)
 
 
 def test_selected_rows_of_a_scope_are_set_as_in_fluid() -> None:

@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bireme.errors import InvalidArgument
+from bireme.errors import BiremeError, InvalidArgument
 from bireme.ir import Program
 from bireme.reader import DatasetFactory
-from bireme.reader.data_generator import MultiSlotDataGenerator, MultiSlotStringDataGenerator
+from bireme.reader.data_generator import (
+    DataGenerator,
+    MultiSlotDataGenerator,
+    MultiSlotStringDataGenerator,
+)
 
 
 def generator(*samples: Any, base: type = MultiSlotDataGenerator) -> Any:
@@ -50,6 +54,17 @@ def test_words_are_written_as_they_are(capsys) -> None:
         [("a", ["x", "y"]), ("b", ["z"])], base=MultiSlotStringDataGenerator
     ).run_from_memory()
     assert capsys.readouterr().out == "2 x y 1 z\n"
+
+
+def test_a_script_is_told_what_it_has_to_define() -> None:
+    class Empty(MultiSlotDataGenerator):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"Empty does not define generate_sample") as one:
+        Empty().run_from_memory()
+    with pytest.raises(NotImplementedError, match=r"hint: subclass MultiSlotDataGenerator"):
+        generator([("a", [1])], base=DataGenerator).run_from_memory()
+    assert isinstance(one.value, BiremeError)
 
 
 @pytest.mark.parametrize(
