@@ -1,11 +1,11 @@
 """Weight decay apart from the gradient, as AdamW has it (arXiv 1711.05101)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import bireme.layers as layers
 from bireme.errors import InvalidArgument
-from bireme.ir import Operator, Program, Variable, default_startup_program, program_guard
+from bireme.ir import Program, Variable, default_startup_program, program_guard
 from bireme.optimizer.base import Optimizer
 
 __all__ = ["DecoupledWeightDecay", "extend_with_decoupled_weight_decay"]
@@ -28,21 +28,13 @@ class DecoupledWeightDecay:
         self._coeff, self._decays = coeff, apply_decay_param_fun
         super().__init__(**kwargs)
 
-    def minimize(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Iterable[Any] | None = None,
-        no_grad_set: Iterable[Any] | None = None,
-    ) -> tuple[list[Operator], list[Any]]:
-        """Append gradients, the decay, and the updates."""
-        mine: Any = self
-        pairs = mine.backward(loss, startup_program, parameter_list, no_grad_set)
-        startup = startup_program or default_startup_program()
-        if not (isinstance(self._coeff, float) and self._coeff == 0.0):
-            with program_guard(loss.block.program, startup):
-                self._decay([p for p, g in pairs if g is not None])
-        return mine.apply_optimize(loss, startup_program, pairs), pairs
+    def _before_update(
+        self, loss: Variable, startup_program: Program | None, pairs: Sequence[Any]
+    ) -> None:
+        if isinstance(self._coeff, float) and self._coeff == 0.0:
+            return
+        with program_guard(loss.block.program, startup_program or default_startup_program()):
+            self._decay([p for p, g in pairs if g is not None])
 
     def _decay(self, parameters: Iterable[Any]) -> None:
         for param in parameters:

@@ -13,7 +13,7 @@ from bireme.ir import (
     program_guard,
     unique_name,
 )
-from bireme.optimizer.base import Optimizer
+from bireme.optimizer.base import Minimizer, Optimizer
 
 from .half_precision import (
     AutoMixedPrecisionLists,
@@ -36,7 +36,7 @@ __all__ = [
 Pair = tuple[Any, Any]
 
 
-class OptimizerWithMixedPrecision:
+class OptimizerWithMixedPrecision(Minimizer):
     """An optimizer of a loss times a scale, of a program whose operators compute in float16 as
     lists say; gradients are cast to float32 and divided by the scale before they are used.
 
@@ -170,17 +170,6 @@ class OptimizerWithMixedPrecision:
     ) -> list[Operator]:
         """Append the updates to the program of the loss."""
         return self._optimizer.apply_optimize(loss, startup_program, list(params_grads))
-
-    def minimize(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Iterable[Any] | None = None,
-        no_grad_set: Iterable[Any] | None = None,
-    ) -> tuple[list[Operator], list[Pair]]:
-        """`backward`, then the updates."""
-        pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
-        return self.apply_optimize(loss, startup_program, pairs), pairs
 
 
 def decorate(

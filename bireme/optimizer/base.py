@@ -5,6 +5,7 @@ parameters' names. State is declared in the main program and initialised in the 
 the names and the order of Fluid say.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -52,7 +53,53 @@ class State(NamedTuple):
         return self.slot + "Out" if self.out is None else self.out
 
 
-class Optimizer:
+class Minimizer(ABC):
+    """Computes gradients and applies them: `minimize` is `backward`, then `apply_optimize`."""
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Iterable[Any] | None = None,
+        no_grad_set: Iterable[Any] | None = None,
+    ) -> tuple[list[Operator], list[Pair]]:
+        """Append gradients and updates; returns the update operators and (parameter, gradient)
+        pairs.
+
+        Raises:
+            InvalidArgument: the loss is not a scalar, or a parameter is unknown.
+            UnsupportedError: an operator before the loss has no gradient.
+        """
+        if not isinstance(loss, Variable):
+            raise WrongType(f"the loss must be a Variable, got {type(loss).__name__}")
+        pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
+        self._before_update(loss, startup_program, pairs)
+        return self.apply_optimize(loss, startup_program, pairs), pairs
+
+    @abstractmethod
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Iterable[Any] | None = None,
+        no_grad_set: Iterable[Any] | None = None,
+        callbacks: Sequence[Any] | None = None,
+    ) -> list[Pair]:
+        """Append the operators that compute the gradients."""
+
+    def _before_update(  # noqa: B027  # most append nothing
+        self, loss: Variable, startup_program: Program | None, pairs: Sequence[Pair]
+    ) -> None:
+        """Append what comes between gradients and updates."""
+
+    @abstractmethod
+    def apply_optimize(
+        self, loss: Variable, startup_program: Program | None, params_grads: Sequence[Pair]
+    ) -> list[Operator]:
+        """Append clipping, decay and updates to the program of the loss."""
+
+
+class Optimizer(Minimizer):
     """Base of all optimizers; a subclass says which operator updates and which state it needs.
 
     Args:
@@ -230,25 +277,6 @@ class Optimizer:
                 wanted.discard(name)
 
     # -- a step ----------------------------------------------------------------------------
-    def minimize(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Iterable[Any] | None = None,
-        no_grad_set: Iterable[Any] | None = None,
-    ) -> tuple[list[Operator], list[Pair]]:
-        """Append gradients and updates; returns the update operators and (parameter, gradient)
-        pairs.
-
-        Raises:
-            InvalidArgument: the loss is not a scalar, or a parameter is unknown.
-            UnsupportedError: an operator before the loss has no gradient.
-        """
-        if not isinstance(loss, Variable):
-            raise WrongType(f"the loss must be a Variable, got {type(loss).__name__}")
-        pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
-        return self.apply_optimize(loss, startup_program, pairs), pairs
-
     def backward(
         self,
         loss: Variable,

@@ -122,20 +122,6 @@ class RecomputeOptimizer(Optimizer):
         """Say which variables of the forward pass are kept."""
         self._checkpoints = list(checkpoints)
 
-    def minimize(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Iterable[Any] | None = None,
-        no_grad_set: Iterable[Any] | None = None,
-    ) -> tuple[list[Operator], list[Pair]]:
-        if not self._checkpoints:
-            raise InvalidArgument(
-                "RecomputeOptimizer has no checkpoints",
-                hint="call optimizer._set_checkpoints([variables to keep]) before minimize",
-            )
-        return super().minimize(loss, startup_program, parameter_list, no_grad_set)
-
     def backward(
         self,
         loss: Variable,
@@ -149,6 +135,11 @@ class RecomputeOptimizer(Optimizer):
         return super().backward(loss, startup_program, parameters, no_grad_set, callbacks)
 
     def _backward_options(self) -> Mapping[str, Any]:
+        if not self._checkpoints:
+            raise InvalidArgument(
+                "RecomputeOptimizer has no checkpoints",
+                hint="call optimizer._set_checkpoints([variables to keep]) before minimize",
+            )
         return {"checkpoints": self._checkpoints}
 
     def apply_gradients(self, params_grads: Sequence[Pair]) -> list[Operator]:
