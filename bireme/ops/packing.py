@@ -76,21 +76,36 @@ def initial_gradient(xp: Array, grad: Array, order: Array) -> Array:
 
 # -- activations ------------------------------------------------------------------------------
 class Activation(NamedTuple):
-    """A function and its derivative, the latter from the function's value."""
+    """A function, which may write over its argument, and its derivative from the function's value."""
 
-    value: Callable[[Array, Array], Array]
+    value: Callable[..., Array]
     slope: Callable[[Array, Array], Array]
 
 
-def sigmoid(xp: Array, x: Array) -> Array:
-    return 0.5 * (xp.tanh(0.5 * x) + 1)
+def sigmoid(xp: Array, x: Array, out: Array = None) -> Array:
+    found = xp.multiply(x, 0.5)  # contiguous, which tanh takes twice as fast as a part of rows
+    xp.tanh(found, out=found)
+    found += 1
+    return xp.multiply(found, 0.5, out=found if out is None else out)
+
+
+def _identity(xp: Array, x: Array, out: Array = None) -> Array:
+    return x
+
+
+def _tanh(xp: Array, x: Array, out: Array = None) -> Array:
+    return xp.tanh(x, out=out)
+
+
+def _relu(xp: Array, x: Array, out: Array = None) -> Array:
+    return xp.maximum(x, 0, out=out)
 
 
 ACTIVATIONS: dict[Any, Activation] = {
-    "identity": Activation(lambda xp, x: x, lambda xp, y: xp.ones_like(y)),
+    "identity": Activation(_identity, lambda xp, y: xp.ones_like(y)),
     "sigmoid": Activation(sigmoid, lambda xp, y: y * (1 - y)),
-    "tanh": Activation(lambda xp, x: xp.tanh(x), lambda xp, y: 1 - y * y),
-    "relu": Activation(lambda xp, x: xp.maximum(x, 0), lambda xp, y: (y > 0).astype(y.dtype)),
+    "tanh": Activation(_tanh, lambda xp, y: 1 - y * y),
+    "relu": Activation(_relu, lambda xp, y: (y > 0).astype(y.dtype)),
 }
 NUMBERED = ("identity", "sigmoid", "tanh", "relu")
 

@@ -40,49 +40,90 @@ def _peepholes(bias: Array, width: int, use: bool) -> _Peepholes | None:
     return _Peepholes(*(flat[(4 + k) * width : (5 + k) * width] for k in range(3)))
 
 
-def _lstm_step(xp: Array, gates: Array, c_prev: Array, acts: _Acts, peep: Any, clip: float) -> Any:
-    """Activate the gates in place; returns the cell and its activation."""
+def _lstm_step(
+    xp: Array,
+    gates: Array,
+    c_prev: Array,
+    acts: _Acts,
+    peep: Any,
+    clip: float,
+    into: tuple[Array, Array, Array],
+) -> None:
+    """Activate the gates in place; writes the cell, its activation and the hidden value `into`."""
+    cell, activated, hidden = into
     width = c_prev.shape[1]
     candidate, enter, forget, leave = (gates[:, k * width : (k + 1) * width] for k in range(4))
     if peep is not None:
         enter += peep.input * c_prev
         forget += peep.forget * c_prev
-    candidate[...] = acts.candidate.value(xp, candidate)
-    enter[...] = acts.gate.value(xp, enter)
-    forget[...] = acts.gate.value(xp, forget)
-    cell = candidate * enter + forget * c_prev
+    acts.candidate.value(xp, candidate, candidate)
+    early = gates[:, width:] if peep is None else gates[:, width : 3 * width]
+    acts.gate.value(xp, early, early)
+    xp.multiply(candidate, enter, out=cell)
+    cell += forget * c_prev
     if clip > 0:
         xp.clip(cell, -clip, clip, out=cell)
     if peep is not None:
         leave += peep.output * cell
-    leave[...] = acts.gate.value(xp, leave)
-    return cell, acts.cell.value(xp, cell)
+        acts.gate.value(xp, leave, leave)
+    activated[...] = acts.cell.value(xp, cell)
+    xp.multiply(leave, activated, out=hidden)
+
+
+class _Slopes(NamedTuple):
+    """Derivatives of all steps. They do not depend on later steps, so they are computed at once."""
+
+    gates: Array  # of the cell by candidate, input and forget gate; of the hidden value by output
+    cell: Array  # of the hidden value by the cell
+    kept: Array  # of the cell by the cell before
+    inside: Array  # where a cell was not clipped; None if none can be
+
+
+def _lstm_slopes(
+    xp: Array,
+    gates: Array,
+    cells: Array,
+    cell_acts: Array,
+    c_before: Array,
+    acts: _Acts,
+    clip: float,
+) -> _Slopes:
+    width = cells.shape[1]
+    candidate, enter, forget, leave = (gates[:, k * width : (k + 1) * width] for k in range(4))
+    found = xp.empty_like(gates)
+    parts = (
+        (enter, acts.candidate.slope(xp, candidate)),
+        (candidate, acts.gate.slope(xp, enter)),
+        (c_before, acts.gate.slope(xp, forget)),
+        (cell_acts, acts.gate.slope(xp, leave)),
+    )
+    for k, (value, slope) in enumerate(parts):
+        xp.multiply(value, slope, out=found[:, k * width : (k + 1) * width])
+    inside = xp.abs(cells) < clip if clip > 0 else None
+    return _Slopes(found, leave * acts.cell.slope(xp, cell_acts), forget, inside)
 
 
 def _lstm_step_gradient(
-    xp: Array, step: Any, acts: _Acts, peep: Any, clip: float, grad_h: Array, grad_c: Array
+    xp: Array, slopes: _Slopes, part: slice, peep: Any, grad_h: Array, grad_c: Array
 ) -> tuple[Array, Array]:
-    """(gradient of the gates before activation, gradient of the cell before the step)."""
-    gates, cell, cell_act, c_prev = step
-    width = cell.shape[1]
-    candidate, enter, forget, leave = (gates[:, k * width : (k + 1) * width] for k in range(4))
-    out = xp.empty_like(gates)
-    d_candidate, d_enter, d_forget, d_leave = (
-        out[:, k * width : (k + 1) * width] for k in range(4)
-    )
-    d_leave[...] = grad_h * cell_act * acts.gate.slope(xp, leave)
-    grad_c = grad_c + grad_h * leave * acts.cell.slope(xp, cell_act)
+    """(gradient of the gates before activation, gradient of the cell before the step); the former
+    takes the place of their slopes, and `grad_c` is overwritten.
+    """
+    count, width = grad_c.shape
+    gates = slopes.gates[part]
+    d_leave = gates[:, 3 * width :]
+    d_leave *= grad_h
+    grad_c += grad_h * slopes.cell[part]
     if peep is not None:
         grad_c += d_leave * peep.output
-    if clip > 0:
-        grad_c = grad_c * (xp.abs(cell) < clip)
-    d_candidate[...] = grad_c * enter * acts.candidate.slope(xp, candidate)
-    d_enter[...] = grad_c * candidate * acts.gate.slope(xp, enter)
-    d_forget[...] = grad_c * c_prev * acts.gate.slope(xp, forget)
-    before = grad_c * forget
+    if slopes.inside is not None:
+        grad_c *= slopes.inside[part]
+    early = gates.reshape(count, 4, width)[:, :3]
+    early *= grad_c[:, None]
+    before = grad_c * slopes.kept[part]
     if peep is not None:
-        before += d_enter * peep.input + d_forget * peep.forget
-    return out, before
+        before += early[:, 1] * peep.input + early[:, 2] * peep.forget
+    return gates, before
 
 
 def _bias_gradient(xp: Array, bias: Array, gates: Array, cell: Array, before: Array) -> Array:
@@ -144,12 +185,11 @@ def lstm(
     h = initial(xp, H0, run, width, Input)
     c = initial(xp, C0, run, width, Input)
     for t, (begin, end, _) in enumerate(run.steps()):
-        part = gates[begin:end]
+        part, count = gates[begin:end], end - begin
         if t or H0 is not None:
-            part += h[: end - begin] @ Weight
-        c, activated = _lstm_step(xp, part, c[: end - begin], acts, peep, 0.0)
-        h = part[:, 3 * width :] * activated
-        cells[begin:end], cell_acts[begin:end], hidden[begin:end] = c, activated, h
+            part += h[:count] @ Weight
+        before, c, h = c[:count], cells[begin:end], hidden[begin:end]
+        _lstm_step(xp, part, before, acts, peep, 0.0, (c, cell_acts[begin:end], h))
     return (
         unpacked(xp, hidden, run.rows),
         unpacked(xp, cells, run.rows),
@@ -193,16 +233,17 @@ def lstm_grad(
     c_before = previous(xp, run, cells, initial(xp, C0, run, width, cells))
     flowing = dHidden[run.rows]
     into_cell = None if dCell is None else dCell[run.rows]
-    grad = xp.empty_like(BatchGate)
+    slopes = _lstm_slopes(xp, BatchGate, cells, BatchCellPreAct, c_before, acts, 0.0)
+    grad, back = slopes.gates, xp.ascontiguousarray(Weight.T)
     d_h = xp.zeros((len(run.order), width), dtype=cells.dtype)
     d_c = xp.zeros_like(d_h)
     for begin, end in reversed(run.bounds):
         count, part = end - begin, slice(begin, end)
-        step = BatchGate[part], cells[part], BatchCellPreAct[part], c_before[part]
-        c = d_c[:count] if into_cell is None else d_c[:count] + into_cell[part]
-        found = _lstm_step_gradient(xp, step, acts, peep, 0.0, d_h[:count] + flowing[part], c)
-        grad[part], d_c[:count] = found
-        xp.matmul(grad[part], Weight.T, out=d_h[:count])
+        d_h[:count] += flowing[part]
+        if into_cell is not None:
+            d_c[:count] += into_cell[part]
+        found, d_c[:count] = _lstm_step_gradient(xp, slopes, part, peep, d_h[:count], d_c[:count])
+        xp.matmul(found, back, out=d_h[:count])
     h_before = previous(xp, run, Hidden[run.rows], initial(xp, H0, run, width, cells))
     return (
         unpacked(xp, grad, run.rows),
@@ -271,12 +312,11 @@ def lstmp(
     for begin, end in run.bounds:
         part = gates[begin:end]
         part += r[: end - begin] @ Weight
-        c, activated = _lstm_step(xp, part, c[: end - begin], acts, peep, cell_clip)
-        h = part[:, 3 * width :] * activated
+        before, c, h = c[: end - begin], cells[begin:end], hidden[begin:end]
+        _lstm_step(xp, part, before, acts, peep, cell_clip, (c, cell_acts[begin:end], h))
         r = activation(proj_activation).value(xp, h @ ProjWeight)
         if proj_clip > 0:
             r = xp.clip(r, -proj_clip, proj_clip)
-        cells[begin:end], cell_acts[begin:end], hidden[begin:end] = c, activated, h
         outs[begin:end] = r
     back = run.rows
     return unpacked(xp, outs, back), unpacked(xp, cells, back), gates, cell_acts, hidden
@@ -318,18 +358,18 @@ def lstmp_grad(
         slope = slope * (xp.abs(outs) < proj_clip)
     flowing = dProjection[run.rows]
     into_cell = None if dCell is None else dCell[run.rows]
-    grad, projected = xp.empty_like(BatchGate), xp.empty_like(outs)
+    slopes = _lstm_slopes(xp, BatchGate, cells, BatchCellPreAct, c_before, acts, cell_clip)
+    grad, projected, back = slopes.gates, xp.empty_like(outs), xp.ascontiguousarray(Weight.T)
     d_r = xp.zeros((len(run.order), narrow), dtype=cells.dtype)
     d_c = xp.zeros((len(run.order), width), dtype=cells.dtype)
     for begin, end in reversed(run.bounds):
         count, part = end - begin, slice(begin, end)
         projected[part] = (flowing[part] + d_r[:count]) * slope[part]
         d_h = projected[part] @ ProjWeight.T
-        step = BatchGate[part], cells[part], BatchCellPreAct[part], c_before[part]
-        c = d_c[:count] if into_cell is None else d_c[:count] + into_cell[part]
-        found = _lstm_step_gradient(xp, step, acts, peep, cell_clip, d_h, c)
-        grad[part], d_c[:count] = found
-        xp.matmul(grad[part], Weight.T, out=d_r[:count])
+        if into_cell is not None:
+            d_c[:count] += into_cell[part]
+        found, d_c[:count] = _lstm_step_gradient(xp, slopes, part, peep, d_h, d_c[:count])
+        xp.matmul(found, back, out=d_r[:count])
     r_before = previous(xp, run, outs, initial(xp, H0, run, narrow, cells))
     return (
         unpacked(xp, grad, run.rows),
