@@ -11,7 +11,7 @@ import numpy as np
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
 
-_CACHED = 1 << 20  # elements of all arrays of a rule that stay in a shared cache together
+_BLOCK = 1 << 16  # elements: a rule's arrays, and what it computes, fit a core's own cache
 _CALLS = 4  # of NumPy in a rule, of which each should be long
 TILE = 1 << 15  # elements: seven float32 arrays of this size and what is computed fit a cache
 
@@ -38,11 +38,9 @@ def walk(xp: Any, rule: Callable[..., object], *arrays: Array) -> None:
         return
     flat = [a.reshape(-1) for a in arrays]
 
-    step = _CACHED // len(arrays)
-
     def work(part: slice) -> None:
-        for start in range(part.start, part.stop, step):
-            stop = min(start + step, part.stop)
+        for start in range(part.start, part.stop, _BLOCK):
+            stop = min(start + _BLOCK, part.stop)
             rule(*(a[start:stop] for a in flat))
 
     lanes.spread(xp, work, size, len(arrays) * size // _CALLS)
