@@ -76,7 +76,7 @@ def initial_gradient(xp: Array, grad: Array, order: Array) -> Array:
 
 # -- activations ------------------------------------------------------------------------------
 class Activation(NamedTuple):
-    """A function, which may write over its argument, and its derivative from the function's value."""
+    """A function, which may write over its argument, and its derivative by the function's value."""
 
     value: Callable[..., Array]
     slope: Callable[[Array, Array], Array]
