@@ -12,7 +12,7 @@ from bireme.ir import Block, Operator, VarType, grad_name
 
 from .shapes import same_as
 from .table import GradOp, Infer, OpSpec, no_gradient, op
-from .tiles import applied
+from .tiles import applied, fill, total
 
 Dims = tuple[int, ...]
 
@@ -75,7 +75,10 @@ _OF_BOTH = GradOp(uses=("X", "Out"))
 
 @op("reduce_sum", infer=_reduce_rule, grad=_OF_X, lod=_rows_stay)
 def reduce_sum(xp: Array, X: Array, dim: Dims, keep_dim: bool, reduce_all: bool) -> Array:
-    return _shaped(X.sum(_over(X, dim, reduce_all), X.dtype, keepdims=keep_dim), keep_dim)
+    over = _over(X, dim, reduce_all)
+    if over is None and not keep_dim:
+        return total(xp, X).reshape(1)
+    return _shaped(X.sum(over, X.dtype, keepdims=keep_dim), keep_dim)
 
 
 @op("reduce_sum_grad")
@@ -84,8 +87,7 @@ def reduce_sum_grad(
 ) -> Array:
     if out is None:
         out = xp.empty(X.shape, dtype=dOut.dtype)
-    out[...] = _spread(X, dOut, dim, reduce_all)
-    return out
+    return fill(xp, out, _spread(X, dOut, dim, reduce_all))
 
 
 @op("reduce_mean", infer=_reduce_rule, grad=_OF_X, lod=_rows_stay)
@@ -99,8 +101,8 @@ def reduce_mean_grad(
 ) -> Array:
     if out is None:
         out = xp.empty(X.shape, dtype=dOut.dtype)
-    out[...] = _spread(X, dOut, dim, reduce_all) / dOut.dtype.type(X.size / max(dOut.size, 1))
-    return out
+    share = dOut / dOut.dtype.type(X.size / max(dOut.size, 1))
+    return fill(xp, out, _spread(X, share, dim, reduce_all))
 
 
 @op("reduce_max", infer=_reduce_rule, grad=_OF_BOTH, lod=_rows_stay)
@@ -157,16 +159,14 @@ def scalar_rule(ctx: Infer) -> None:
 
 @op("mean", infer=scalar_rule, grad=_OF_X, lod=None)
 def mean(xp: Array, X: Array) -> Array:
-    total = X.sum(dtype=X.dtype).reshape(1)
-    return total / X.dtype.type(max(X.size, 1))
+    return total(xp, X).reshape(1) / X.dtype.type(max(X.size, 1))
 
 
 @op("mean_grad")
 def mean_grad(xp: Array, X: Array, dOut: Array, out: Array = None) -> Array:
     if out is None:
         out = xp.empty(X.shape, dtype=dOut.dtype)
-    out[...] = dOut / dOut.dtype.type(max(X.size, 1))
-    return out
+    return fill(xp, out, dOut / dOut.dtype.type(max(X.size, 1)))
 
 
 @op("squared_l2_norm", infer=scalar_rule, grad=_OF_X, lod=None)
@@ -238,22 +238,22 @@ def _sum_of_rows(xp: Array, xs: list[Array]) -> Array:
     if not dense:
         rows = xp.concatenate([xp.asarray(x.rows) for x in sparse])
         return SelectedRows(rows, xp.concatenate([x.value for x in sparse]), sparse[0].height)
-    total = dense[0].copy()
+    found = dense[0].copy()
     for x in dense[1:]:
-        total += x
+        found += x
     for x in sparse:
         grad = x.merged()
-        total[grad.rows] += grad.value
-    return total
+        found[grad.rows] += grad.value
+    return found
 
 
 def _sum_of_arrays(xp: Array, xs: list[Array]) -> Array:
     """Arrays of tensors add up entry by entry; missing entries count as nothing."""
-    total = type(xs[0])()
+    found = type(xs[0])()
     for i in range(max(map(len, xs))):
         terms = [x[i] for x in xs if i < len(x) and x[i] is not None]
-        total.append(add_up(xp, terms) if terms else None)
-    return total
+        found.append(add_up(xp, terms) if terms else None)
+    return found
 
 
 # -- running sums ------------------------------------------------------------------------------
@@ -267,10 +267,10 @@ def _cumsum_gradient(op: Operator, block: Block) -> list[OpSpec]:
 @op("cumsum", infer=same_as("X"), grad=_cumsum_gradient)
 def cumsum(xp: Array, X: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
     x = xp.flip(X, axis) if reverse else X
-    total = xp.cumsum(x, axis=axis, dtype=X.dtype)
+    found = xp.cumsum(x, axis=axis, dtype=X.dtype)
     if exclusive:
-        total -= x
-    return xp.flip(total, axis) if reverse else total
+        found -= x
+    return xp.flip(found, axis) if reverse else found
 
 
 # -- norms along an axis -----------------------------------------------------------------------

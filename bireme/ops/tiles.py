@@ -4,6 +4,7 @@ It hides what differs between the host and a device from the kernels, and knows 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
 
 _BLOCK = 1 << 16  # elements: a rule's arrays, and what it computes, fit a core's own cache
+_SUMMED, _PARTS = 1 << 19, 8  # elements of a part of a sum at least; parts at most
 _CALLS = 4  # of NumPy in a rule, of which each should be long
 TILE = 1 << 15  # elements: seven float32 arrays of this size and what is computed fit a cache
 
@@ -60,6 +62,37 @@ def applied(xp: Any, function: Any, x: Array, y: Any, out: Array = None) -> Arra
         function(a[part], y if b is None else b[part], out=c[part])
 
     lanes.spread(xp, work, x.size, 3 * x.size)
+    return out
+
+
+def total(xp: Any, x: Array) -> Array:
+    """The sum of all elements; of a large array in parts, which follow from its size alone."""
+    if xp is not np or x.size < 2 * _SUMMED or not x.flags.c_contiguous:
+        return x.sum(dtype=x.dtype)
+    flat, parts = x.reshape(-1), lanes.cut(x.size, min(_PARTS, x.size // _SUMMED))
+    sums = np.empty(len(parts), x.dtype)
+
+    def add(i: int) -> None:
+        np.add.reduce(flat[parts[i]], dtype=x.dtype, out=sums[i : i + 1].reshape(()))
+
+    lanes.run([partial(add, i) for i in range(len(parts))])
+    return sums.sum(dtype=x.dtype)
+
+
+def fill(xp: Any, out: Array, value: Array) -> Array:
+    """Write a value that has as many dimensions as `out`, or one element, into all of `out`."""
+    if xp is np and value.size == 1 and out.flags.c_contiguous:
+        flat, number = out.reshape(-1), value.reshape(-1)
+    else:
+        flat, number = out, value
+    if xp is not np or not flat.ndim or number.ndim != flat.ndim:
+        flat[...] = number
+        return out
+
+    def write(part: slice) -> None:
+        flat[part] = number if len(number) == 1 else number[part]
+
+    lanes.spread(xp, write, len(flat), 2 * out.size)
     return out
 
 

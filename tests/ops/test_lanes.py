@@ -16,6 +16,8 @@ from bireme.ops import (
     optimize,
     pooling,
     products,
+    reduce,
+    tiles,
     unrolled,
     windows,
 )
@@ -32,6 +34,8 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrolled, "_TOGETHER", 64)
     monkeypatch.setattr(batch_norm, "_WORTH", 1)
     monkeypatch.setattr(batch_norm, "_BLOCK", 1 << 14)
+    monkeypatch.setattr(tiles, "_SUMMED", 64)
+    monkeypatch.setattr(tiles, "_BLOCK", 128)
     monkeypatch.setattr(products, "_WORTH", 1 << 12)
     monkeypatch.setattr(products, "_PIECE", 1 << 14)
 
@@ -73,6 +77,21 @@ CONVOLUTIONS = {
     "3x3, heavy": ((3, 32, 4, 4), 96, 3, 1),
     "3x3, one sample": ((1, 16, 20, 19), 13, 3, 1),
 }
+
+
+def test_sums_of_everything_and_their_gradients(assert_same: Any) -> None:
+    x, d = draw(7, 33, 5), draw(1)
+    assert_same(
+        lambda: (
+            reduce.mean(np, x),
+            reduce.mean_grad(np, x, d),
+            reduce.reduce_sum(np, x, (0,), False, True),
+            reduce.reduce_sum_grad(np, x, draw(7, 5), (1,), False),
+            reduce.reduce_mean_grad(np, x, draw(33, 5), (0,), False),
+        )
+    )
+    np.testing.assert_allclose(reduce.mean(np, x), [x.mean()], rtol=1e-5)
+    np.testing.assert_array_equal(reduce.reduce_sum_grad(np, x, d, (0,), True), d + 0 * x)
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
