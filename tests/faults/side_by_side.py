@@ -19,6 +19,8 @@ def workers(count: int) -> Iterator[multiprocessing.pool.Pool]:
         count, signal.signal, (signal.SIGTERM, _end)
     ) as pool:
         yield pool
+        pool.close()  # idle ones end in order: just before they wait, they would miss a signal
+        pool.join()
 
 
 def _end(number: int, frame: object) -> None:
