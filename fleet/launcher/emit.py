@@ -148,8 +148,8 @@ def _indexed_job(
     device = _DEVICE if job.gpus and role == "trainer" else ""
     return _JOB.format(
         name=name, role=role, count=count, image=json.dumps(image), own=own, port=PORT,
-        retries=job.restart, command=json.dumps(_command(job)), variables="\n".join(lines),
-        device=device,
+        retries=job.restart * (1 if _rewinds(job) else count), command=json.dumps(_command(job)),
+        variables="\n".join(lines), device=device,
     )  # fmt: skip
 
 

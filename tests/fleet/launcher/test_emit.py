@@ -87,6 +87,25 @@ def test_every_rank_of_an_all_reduce_job_knows_its_place(script: str) -> None:
     assert [role.endpoint for role in roles] == list(roles[0].trainer_endpoints)
 
 
+def test_pods_that_lose_one_go_back_in_place_while_it_alone_is_started_again(script: str) -> None:
+    _, *jobs = documents(Job(script, servers=2, trainers=3, restart=4))
+    for job in jobs:
+        assert job["spec"]["backoffLimit"] == 4
+        assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"  # its index stays
+        assert {environ["FLAGS_rewind"] for environ in pods(job)} == {"4"}
+    for job in documents(Job(script))[1:]:
+        assert job["spec"]["backoffLimit"] == 0
+        assert all("FLAGS_rewind" not in environ for environ in pods(job))
+
+
+def test_ranks_of_an_all_reduce_job_are_all_started_again(script: str) -> None:
+    """The others end with the one that is killed, and each of them counts as failed."""
+    job = Job(script, trainers=3, mode="nccl2", restart=4)
+    _, ranks = documents(job)
+    assert ranks["spec"]["backoffLimit"] == 12
+    assert "FLAGS_rewind" not in emit("kubernetes", job, image="i:1") + emit("slurm", job)
+
+
 SRUN = """#!/usr/bin/env bash
 # what srun does, on one node: a process for each task, the largest exit code
 while [[ "$1" == --* ]]; do shift; done
