@@ -8,6 +8,7 @@ their batches one below the other, it computes in one process what they computed
 
 import os
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -73,7 +74,8 @@ class Recorder:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._steps = 0
         self._ids: dict[str, np.ndarray] = {}
-        progress = self._folder / f"steps-{os.getpid()}"
+        life = f"{os.getpid()}-{time.time_ns()}"  # a process that starts again in place has two
+        progress = self._folder / f"steps-{life}"
         self._progress = os.open(progress, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
 
     def before(self, program: Program, feed: Any, scope: Scope) -> Any:
@@ -241,6 +243,6 @@ def read_values(folder: Path, step: int | str) -> Values:
 
 
 def steps_done(folder: Path) -> int:
-    """How many steps a trainer has made, in all of its processes."""
+    """How many steps a trainer has made, in all of its lives."""
     data = [path.read_bytes() for path in folder.glob("steps-*")]
     return sum(struct.unpack("<q", each)[0] for each in data if len(each) == 8)

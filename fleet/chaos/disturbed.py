@@ -132,8 +132,17 @@ class Run:
             self.say("parameters differ; modes that do not wait need a --tolerance")
             return False
         same = "bit for bit" if all(row.absolute == 0 for row in rows) else "within the tolerance"
-        self.say(f"  the same {len(rows)} parameters, {same}; {self.seconds:.1f} s")
+        self.say(
+            f"  the same {len(rows)} parameters, {same}; {self._restarts()}{self.seconds:.1f} s"
+        )
         return True
+
+    def _restarts(self) -> str:
+        """How often the launcher has started processes alone, and the whole job, again."""
+        text = "".join(log.read_text() for log in self.folder.glob("log-*/launcher.log"))
+        counts = {what: text.count(f"restarting {what} (") for what in ("it alone", "the job")}
+        alone, whole = counts.values()
+        return f"processes restarted alone: {alone}, the job: {whole}; " * any(counts.values())
 
     # -- the run ---------------------------------------------------------------------------
     @property
@@ -157,7 +166,6 @@ class Run:
         env = self.plan.environment()
         if self.plan.keeps_checkpoints:
             env["FLAGS_checkpoint_dir"] = str(self._checkpoints)
-        env["FLAGS_rewind"] = "0"  # faults are counted in steps of one life of the whole job
         request = Request(str(self.folder / "values"), each=False)
         return jobs.Cluster(
             self.plan.script,

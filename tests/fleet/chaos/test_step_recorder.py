@@ -48,6 +48,13 @@ def test_parameters_before_and_after_every_step(tmp_path: Path) -> None:
     assert read_values(tmp_path / "trainer-0", 3) == {}
 
 
+def test_the_steps_of_a_process_that_starts_again_in_place_add_up(tmp_path: Path) -> None:
+    model()
+    for feeds in ([ones(2), ones(2)], [ones(2)]):
+        trained(Request(str(tmp_path), each=False), "trainer-0", *feeds)
+    assert steps_done(tmp_path / "trainer-0") == 3
+
+
 def test_the_last_parameters_are_written_by_an_orderly_end_only(tmp_path: Path) -> None:
     model()
     trained(Request(str(tmp_path), each=False), "trainer-0", ones(1))
