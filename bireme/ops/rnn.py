@@ -4,14 +4,17 @@ Gates stand in the order candidate, input, forget, output. Each step is one matr
 sequences that are still running.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
 
 from .packing import Activation, activation, initial, initial_gradient, packed, previous, unpacked
 from .segments import lod_of
 from .shapes import flat_gradients
 from .table import GradOp, Infer, op
+from .tiles import TILE
 
 
 class _Acts(NamedTuple):
@@ -89,18 +92,28 @@ def _lstm_slopes(
     clip: float,
 ) -> _Slopes:
     width = cells.shape[1]
-    candidate, enter, forget, leave = (gates[:, k * width : (k + 1) * width] for k in range(4))
-    found = xp.empty_like(gates)
-    parts = (
-        (enter, acts.candidate.slope(xp, candidate)),
-        (candidate, acts.gate.slope(xp, enter)),
-        (c_before, acts.gate.slope(xp, forget)),
-        (cell_acts, acts.gate.slope(xp, leave)),
-    )
-    for k, (value, slope) in enumerate(parts):
-        xp.multiply(value, slope, out=found[:, k * width : (k + 1) * width])
+    found, of_cell = xp.empty_like(gates), xp.empty_like(cells)
+
+    def fill(part: slice) -> None:
+        quarters = [gates[part, k * width : (k + 1) * width] for k in range(4)]
+        candidate, enter, _, leave = quarters
+        values = enter, candidate, c_before[part], cell_acts[part]
+        rules = acts.candidate, acts.gate, acts.gate, acts.gate
+        for k, (rule, quarter, value) in enumerate(zip(rules, quarters, values, strict=True)):
+            into = found[part, k * width : (k + 1) * width]
+            xp.multiply(rule.slope(xp, quarter), value, out=into)
+        xp.multiply(acts.cell.slope(xp, cell_acts[part]), leave, out=of_cell[part])
+
+    rows = max(1, 2 * TILE // gates.shape[1])
+    lanes.spread(xp, lambda part: _in_blocks(fill, part, rows), len(gates), 4 * gates.size)
     inside = xp.abs(cells) < clip if clip > 0 else None
-    return _Slopes(found, leave * acts.cell.slope(xp, cell_acts), forget, inside)
+    return _Slopes(found, of_cell, gates[:, 2 * width : 3 * width], inside)
+
+
+def _in_blocks(work: Callable[[slice], None], part: slice, size: int) -> None:
+    """Call `work` for parts that stay in a core's cache."""
+    for begin in range(part.start, part.stop, size):
+        work(slice(begin, min(begin + size, part.stop)))
 
 
 def _lstm_step_gradient(
