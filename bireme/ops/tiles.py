@@ -49,11 +49,13 @@ def walk(xp: Any, rule: Callable[..., object], *arrays: Array) -> None:
 
 
 def applied(xp: Any, function: Any, x: Array, y: Any, out: Array = None) -> Array:
-    """A binary universal function of x and of an array like it or a number, in lanes where x is
-    large.
+    """A binary universal function of x and of an array like it, of one that is the same for all its
+    rows, or of a number, in lanes where x is large.
     """
-    if xp is not np or x.size < TILE or not _alike(x, y):
+    if xp is not np or x.size < TILE:
         return function(x, y, out=out)
+    if not _alike(x, y):
+        return _by_rows(function, x, y, out) if _for_all_rows(x, y) else function(x, y, out=out)
     if out is None or not out.flags.c_contiguous:
         out = np.empty(x.shape, dtype=x.dtype)
     a, b, c = x.reshape(-1), y.reshape(-1) if isinstance(y, np.ndarray) else None, out.reshape(-1)
@@ -63,6 +65,25 @@ def applied(xp: Any, function: Any, x: Array, y: Any, out: Array = None) -> Arra
 
     lanes.spread(xp, work, x.size, 3 * x.size)
     return out
+
+
+def _by_rows(function: Any, x: Array, y: Array, out: Array) -> Array:
+    found = np.empty(x.shape, dtype=x.dtype) if out is None else out
+
+    def work(part: slice) -> None:
+        function(x[part], y, out=found[part])
+
+    lanes.spread(np, work, len(x), 3 * x.size)
+    return found
+
+
+def _for_all_rows(x: Array, y: Any) -> bool:
+    """Whether `y` is spread over the rows of `x`."""
+    if not isinstance(y, np.ndarray) or x.ndim < 2 or y.ndim > x.ndim or x.dtype != y.dtype:
+        return False
+    first = y.ndim < x.ndim or y.shape[0] == 1
+    pairs = zip(x.shape[::-1], y.shape[::-1], strict=False)
+    return first and all(n in (1, m) for m, n in pairs)
 
 
 def total(xp: Any, x: Array) -> Array:

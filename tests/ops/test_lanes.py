@@ -79,6 +79,19 @@ CONVOLUTIONS = {
 }
 
 
+def test_an_operand_that_is_the_same_for_all_rows(
+    assert_same: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "TILE", 16)
+    x = draw(11, 6, 5)
+    for y in (draw(5), draw(6, 5), draw(6, 1), draw(1, 6, 5)):
+        assert_same(lambda y=y: (elementwise.elementwise_add(np, x, y, -1),))
+        np.testing.assert_array_equal(elementwise.elementwise_mul(np, x, y, -1), x * y)
+    bias = draw(6)
+    np.testing.assert_array_equal(elementwise.elementwise_add(np, x, bias, 1), x + bias[:, None])
+    np.testing.assert_array_equal(elementwise.elementwise_add(np, x[:1], x, -1), x[:1] + x)
+
+
 def test_sums_of_everything_and_their_gradients(assert_same: Any) -> None:
     x, d = draw(7, 33, 5), draw(1)
     assert_same(
