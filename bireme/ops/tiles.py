@@ -12,7 +12,9 @@ import numpy as np
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
 
-_BLOCK = 1 << 16  # elements: a rule's arrays, and what it computes, fit a core's own cache
+# Elements of a block. A rule's arrays, and what it computes, nearly fit a core's own cache. Smaller
+# blocks are so many that lanes wait for each other between their calls.
+_BLOCK = 1 << 17
 _SUMMED, _PARTS = 1 << 19, 8  # elements of a part of a sum at least; parts at most
 _CALLS = 4  # of NumPy in a rule, of which each should be long
 TILE = 1 << 15  # elements: seven float32 arrays of this size and what is computed fit a cache
