@@ -2,7 +2,8 @@
 
 One job runs throughout. The processes that watch it (a recorder as in the launcher, `bireme
 dashboard`, and a client that receives what a browser would) are stopped and continued in turn,
-every two seconds, and the median step times of trainer 0 in neighbouring stretches are compared.
+every second, and the mean step times of trainer 0 in neighbouring stretches are compared: all that
+watching does in a stretch counts, not only what it does in most steps.
 All of it shares the same cores, which is the worst case: a browser is usually on another machine.
 The time on the processor that watching takes is measured, too: it varies less than step times do.
 
@@ -36,7 +37,7 @@ from bireme.monitoring.step_clock import BACKWARD, FORWARD, StepClock
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "dashboard.txt"
-STRETCH = 2.0  # seconds
+STRETCH = 1.0  # seconds
 SETTLE = 0.1  # seconds at the beginning of a stretch that are not counted
 TOGETHER = 0.2  # seconds: messages that come within are one update of the page
 PROCESSES = 6
@@ -132,11 +133,11 @@ def alternate(watching: list["subprocess.Popen[str]"], until: float) -> list[tup
 
 
 def step_times(stamps: np.ndarray, began: list[tuple[float, bool]]) -> dict[bool, list[float]]:
-    """The median step time of every stretch, in seconds."""
+    """The mean step time of every stretch, in seconds."""
     found: dict[bool, list[float]] = {True: [], False: []}
     for at, on in began:
         inside = stamps[(stamps > at + SETTLE) & (stamps < at + STRETCH)]
-        found[on].append(float(np.median(np.diff(inside))) if len(inside) > 2 else STRETCH)
+        found[on].append(float(np.mean(np.diff(inside))) if len(inside) > 2 else STRETCH)
     return found
 
 
