@@ -104,6 +104,8 @@ def _opened(place: str | Path) -> Iterator[Any]:
     except (OSError, KeyError, pyarrow.ArrowException) as cause:
         if isinstance(cause, BiremeError):
             raise
+        if isinstance(cause, FileNotFoundError):
+            raise FormatError("there is no such file", where=str(place)) from None
         raise FormatError(
             f"the file cannot be read: {str(cause).splitlines()[0]}",
             where=str(place),
