@@ -3,7 +3,7 @@
 from typing import Any, NoReturn
 
 from bireme.arrays.values import LoDTensor, SelectedRows
-from bireme.errors import BiremeError, FeedError, ProgramError
+from bireme.errors import BiremeError, ConfigError, FeedError, ProgramError
 from bireme.ir import EMPTY, Block, Operator
 
 from .context import Env
@@ -52,7 +52,8 @@ def explain(error: Exception, block: Block, unit: Unit, env: Env) -> NoReturn:
     """Raise `error` again with the operator that failed."""
     op = unit.ops[0]
     if isinstance(error, BiremeError):
-        if error.where is None:
+        of_process = bool(unit.provider) and isinstance(error, ConfigError)  # not of the program
+        if error.where is None and not of_process:
             error.where = f"{located(op)}\n  with {_inputs(op, env)}"
         raise error
     if isinstance(error, TypeError | AttributeError):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bireme.arrays.values import LoDTensor
-from bireme.errors import PeerLost
+from bireme.errors import ConfigError, PeerLost
 from bireme.ir import SCHEMAS
 from bireme.ops.table import ROWS, declare
 from bireme.runtime.effects import Effect
@@ -132,3 +132,12 @@ def test_an_error_of_a_peer_passes_through_unchanged(wire):
         exe.run(b.program, {"x": X}, ["z"], scope=scope)
     assert caught.value is wire.fail
     assert str(caught.value) == "server gone\n  127.0.0.1:1, step 3"
+
+
+def test_a_mistake_in_the_process_is_not_blamed_on_an_operator(wire):
+    b, scope = exchange(), Scope()
+    put(scope, w=X)
+    wire.fail = ConfigError("FLAGS_x=1", hint="give 2")
+    with Executor(PLACE) as exe, pytest.raises(ConfigError) as caught:
+        exe.run(b.program, {"x": X}, ["z"], scope=scope)
+    assert str(caught.value) == "FLAGS_x=1\n  hint: give 2"
