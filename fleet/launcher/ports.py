@@ -5,6 +5,7 @@ other users, and from the kernel's choice of ephemeral ports. The process starte
 it, because BIREME_RESERVED_PORTS lists the port.
 """
 
+import errno
 import socket
 from collections.abc import Sequence
 from types import TracebackType
@@ -87,6 +88,11 @@ def _refuse_if_taken(host: str, port: int) -> None:
 
 
 def _taken(host: str, port: int, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRNOTAVAIL:
+        return ConfigError(
+            f"{host} is no address of this machine",
+            hint="give --host one of those that `hostname -I` prints",
+        )
     return ConfigError(
         f"cannot take port {port} of {host}: {error.strerror}",
         hint="another process has it (a leftover server?); choose another --start-port, or none",

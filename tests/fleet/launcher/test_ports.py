@@ -63,6 +63,11 @@ def test_a_port_in_use_is_refused_with_its_number() -> None:
             Reservation(1, first=port)
 
 
+def test_an_address_of_another_machine_is_refused_as_such() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.77 is no address of this machine"):
+        Reservation(1, host="192.0.2.77")
+
+
 def test_ports_are_free_again_afterwards() -> None:
     with Reservation(1) as held:
         port = held.ports[0]
