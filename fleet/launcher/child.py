@@ -34,6 +34,7 @@ class Child:
         # where this run's part of the log begins
         self.log_begin = self.log.stat().st_size if append and self.log.exists() else 0
         self.exit_code: int | None = None
+        self.told = False  # to end, by the launcher
         self.killed = False  # by a signal that it could not answer
         self.admin = ""
         self.curves = log_dir / f"curves.{seat.role}.{seat.index}.csv" if curves else None

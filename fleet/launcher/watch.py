@@ -275,6 +275,8 @@ class Watch:
             self._wait(self.grace)  # the others notice by themselves and report whom they miss
         self._ending = True
         late = [child for child in self.children if child.running]
+        for child in late:
+            child.told = True
         if late and not self.failed and not self.stopped:
             names = ", ".join(str(child.seat) for child in late)
             self._display.say(
@@ -372,7 +374,7 @@ def _verdict_on(child: Child) -> str:
 def _others(failed: Child, children: Sequence[Child]) -> list[str]:
     """What else failed by itself, then who was ended by this: told so, or has lost it."""
     rest = [child for child in children if child is not failed and child.exit_code]
-    own = [child for child in rest if child.error and not _follows(child, failed)]
+    own = [c for c in rest if c.error and not c.told and not _follows(c, failed)]
     ended = [str(child.seat) for child in rest if child not in own]
     lines = [f"{child.seat}: {child.error}" for child in own]
     return [*lines, f"ended with it: {', '.join(ended)}"] if ended else lines

@@ -241,6 +241,19 @@ def test_servers_that_trained_by_themselves_are_named(launch: Launch) -> None:
     assert "server 0 trained alone: this was no cluster" in out
 
 
+def test_who_was_told_to_end_is_no_cause(launch: Launch) -> None:
+    body = SILENT.replace("40 if", "0 if") + textwrap.dedent("""
+        import time
+        if role == "PSERVER":
+            raise ValueError("it broke")
+        time.sleep(60)
+    """)
+    code, out = finish(launch(body, "--servers", "1", "--grace", "0.5"))
+    assert code == 1
+    assert out.count("ended with it: trainer 0, trainer 1") == 1
+    assert "SIGTERM" not in out
+
+
 def test_the_cause_comes_before_its_effects_and_once(launch: Launch) -> None:
     body = SILENT + textwrap.dedent("""
         import time
