@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from bireme.arrays.namespaces import to_host
+from bireme.arrays.random import adopt_seed
 from bireme.arrays.values import LoDTensor, lengths_to_lod, lod_to_lengths
 from bireme.errors import FeedError
 from bireme.ir import Program
@@ -49,6 +50,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: int = 0  # end in order after so many; 0: never
     each: bool = True  # values of every step, and feeds; otherwise the last values only
     replay: tuple[str, ...] = ()  # recordings of all trainers, whose feeds are joined
+    seed: int = 0  # of programs that set none; 0: each process draws its own
 
     def environment(self) -> dict[str, str]:
         """The variables for a process that shall record this."""
@@ -58,7 +60,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def follow_environment() -> None:
     """Record in this process, if its parent asks for it."""
     if text := os.environ.get(VARIABLE, ""):
-        step_hook.install(Recorder(msgspec.json.decode(text, type=Request), _trainer()))
+        request = msgspec.json.decode(text, type=Request)
+        if request.seed:
+            adopt_seed(request.seed)
+        step_hook.install(Recorder(request, _trainer()))
 
 
 def _trainer() -> str:

@@ -30,6 +30,7 @@ DEFAULTS = {  # as between hosts, where all payloads go over connections
     "FLAGS_rpc_shared_memory": "0",
     "FLAGS_collective_payload": "sockets",
 }
+SEED = 1  # of programs that set none, so that all runs begin with the same values
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ class Run:
         env = self.plan.environment()
         if self.plan.keeps_checkpoints:
             env["FLAGS_checkpoint_dir"] = str(self._checkpoints)
-        request = Request(str(self.folder / "values"), each=False)
+        request = Request(str(self.folder / "values"), each=False, seed=SEED)
         return jobs.Cluster(
             self.plan.script,
             self.plan.arguments,

@@ -16,7 +16,6 @@ import bireme as fluid
 from bireme.fleet.role_maker import Role
 
 role = Role.from_env()
-fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 1
 x = fluid.layers.data("x", shape=[64], dtype="float32")
 hidden = fluid.layers.fc(x, size=300, act="tanh")
 loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(hidden, size=1) - 1.0))
