@@ -41,7 +41,7 @@ from bireme.pserver.job_record import (
     read_record,
     written_record,
 )
-from bireme.trainer.rejoining import Recorded, read_recorded
+from bireme.trainer.step_records import Recorded, read_recorded
 
 from .mutations import bytes_damaged, fields_damaged, tree_damaged
 from .served import CALLS, EXCHANGES, FLUID_CALLS, SAVES, Served
