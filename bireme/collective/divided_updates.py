@@ -1,7 +1,6 @@
 """Actions of programs whose ranks each update a part of the parameters (ReduceStrategy.Reduce)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
 
 from bireme.arrays.namespaces import Array, namespace_of
 from bireme.ir import Operator
@@ -36,32 +35,18 @@ def reduce_to_owners(ops: Sequence[Operator], context: EffectContext) -> Action:
         for root, name in zip(op.attr("roots"), op.input("X"), strict=True)
     ]
     named.sort(key=lambda each: each[0])  # what one rank owns lies together
-    roots = [root for root, _, _ in named]
     variables = Variables([(op, name) for _, op, name in named])
 
     def reduce(env: Env) -> None:
         values = variables.read(env)
         buffer = buffers.find(variables.names, values, ring())
         variables.write(env, buffer.fill(values))
-        sizes = [value.size for value in values]
-
-        def act() -> None:
-            for root, part in _parts(buffer.flat, roots, sizes):
-                ring().group.reduce(part, root)
-
-        ring().start(act)
+        sizes = [0] * ring().group.size
+        for (root, _, _), value in zip(named, values, strict=True):
+            sizes[root] += value.size
+        ring().start(lambda: ring().group.reduce_parts(buffer.flat, sizes))
 
     return reduce
-
-
-def _parts(flat: Array, roots: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, Array]]:
-    """Each owner, and its part of a flat array."""
-    found, begin = [], 0
-    for root, members in groupby(zip(roots, sizes, strict=True), key=lambda each: each[0]):
-        end = begin + sum(size for _, size in members)
-        found.append((root, flat[begin:end]))
-        begin = end
-    return found
 
 
 def broadcast_from_owners(op: Operator, context: EffectContext) -> Action:

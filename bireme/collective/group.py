@@ -8,7 +8,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class Call:
     dtype: str = ""
     shape: tuple[int, ...] = ()
     root: int = -1
+    sizes: tuple[int, ...] = ()  # of parts, by rank
 
     def __str__(self) -> str:
         """
@@ -39,6 +41,7 @@ class Call:
         parts = [f"{self.dtype}[{','.join(map(str, self.shape))}]"] if self.dtype else []
         parts += [self.op] if self.op else []
         parts += [f"root {self.root}"] if self.root >= 0 else []
+        parts += [f"parts {'+'.join(map(str, self.sizes))}"] if self.sizes else []
         return f"{self.kind}({', '.join(parts)})"
 
 
@@ -105,11 +108,20 @@ class Group(ABC):
         """The same, but only root's array changes."""
         self._check(array, op, root)
         call = _call("reduce", array, op=op, root=root)
-        if self.rank == root:
-            with _Flat(array, self.wait) as flat:
-                self._do(call, self._reduce, flat, op, root)
-        else:
-            self._do(call, self._reduce, array.copy().reshape(-1), op, root)
+        with _Flat(array, self.wait) as flat:
+            self._do(call, self._reduce, flat, op, root)
+
+    def reduce_parts(self, array: Array, sizes: Sequence[int], op: str = "sum") -> None:
+        """Reduce part r of the array, of sizes[r] elements, to rank r; nothing else changes."""
+        self._check(array, op)
+        if len(sizes) != self.size or sum(sizes) != array.size:
+            raise InvalidArgument(
+                f"parts of {list(sizes)} elements for {self.size} ranks do not make an array of "
+                f"{array.size}"
+            )
+        call = replace(_call("reduce_parts", array, op=op), sizes=tuple(sizes))
+        with _Flat(array, self.wait) as flat:
+            self._do(call, self._reduce_parts, flat, op, _bounds(sizes))
 
     def broadcast(self, array: Array, root: int = 0) -> None:
         """Every rank's array becomes root's."""
@@ -206,6 +218,10 @@ class Group(ABC):
     def _all_reduce(self, flat: Array, op: str) -> None: ...
 
     @abstractmethod
+    def _reduce_parts(self, flat: Array, op: str, bounds: Sequence[int]) -> None:
+        """Part r is flat[bounds[r] : bounds[r + 1]]."""
+
+    @abstractmethod
     def _broadcast(self, flat: Array, root: int) -> None: ...
 
     @abstractmethod
@@ -239,8 +255,8 @@ class Group(ABC):
         act(*args)
 
     def _reduce(self, flat: Array, op: str, root: int) -> None:
-        """Off root `flat` is scratch."""
-        self._all_reduce(flat, op)
+        """All of the array is the part of root."""
+        self._reduce_parts(flat, op, _bounds([flat.size * (r == root) for r in range(self.size)]))
 
     def _all_gather_host(self, table: Array, mine: Array) -> None:
         """A small table in host memory; engines of a device override it."""
@@ -317,6 +333,10 @@ def _contiguous(array: Array) -> Array:
 
 def _call(kind: str, array: Array, op: str = "", root: int = -1) -> Call:
     return Call(kind, op, str(array.dtype), tuple(array.shape), root)
+
+
+def _bounds(sizes: Sequence[int]) -> list[int]:
+    return list(accumulate(sizes, initial=0))
 
 
 def _nothing() -> None:

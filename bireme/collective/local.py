@@ -6,6 +6,7 @@ Every rank publishes a copy of its array, waits for all others, and computes its
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from bireme.arrays.namespaces import Array
@@ -94,6 +95,11 @@ class LocalGroup(Group):
     def _all_reduce(self, flat: Array, op: str) -> None:
         fold(op, self._exchange("data", flat.copy()), flat)
         finish(op, flat, self.size)
+
+    def _reduce_parts(self, flat: Array, op: str, bounds: Sequence[int]) -> None:
+        own = slice(bounds[self.rank], bounds[self.rank + 1])
+        fold(op, [each[own] for each in self._exchange("data", flat.copy())], flat[own])
+        finish(op, flat[own], self.size)
 
     def _broadcast(self, flat: Array, root: int) -> None:
         flat[...] = self._exchange("data", flat.copy() if self.rank == root else None)[root]

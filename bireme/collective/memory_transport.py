@@ -203,6 +203,33 @@ class MemoryTransport:
 
         self._run(flat.size, _SLOT // flat.itemsize, [fill, work, take])
 
+    def reduce(self, flat: Array, op: str, root: int) -> None:
+        self.reduce_parts(flat, op, [0 if r <= root else flat.size for r in range(self._size + 1)])
+
+    def reduce_parts(self, flat: Array, op: str, bounds: Sequence[int]) -> None:
+        """Part r = flat[bounds[r] : bounds[r + 1]] at rank r."""
+        first, end = bounds[self._rank], bounds[self._rank + 1]
+        peers = self.peers(flat)
+        if peers is not None:
+            inputs = [*peers[: self._rank], flat, *peers[self._rank :]]
+            fold(op, [each[first:end] for each in inputs], flat[first:end])
+            self._synchronize()  # from now on they may be overwritten
+            return
+
+        def fill(slot: int, where: Range) -> None:
+            window, mine = flat[slice(*where)], self._slot(self._rank, slot, flat.dtype)
+            own = _within(where, first, end)  # only this rank adds it: it stays
+            mine[: own.start] = window[: own.start]
+            mine[own.stop : window.size] = window[own.stop :]
+
+        def work(slot: int, where: Range) -> None:
+            own, window = _within(where, first, end), flat[slice(*where)]
+            inputs = [self._slot(r, slot, flat.dtype)[own] for r in range(self._size)]
+            inputs[self._rank] = window[own]
+            fold(op, inputs, window[own])
+
+        self._run(flat.size, _SLOT // flat.itemsize, [fill, work])
+
     def broadcast(self, flat: Array, root: int) -> None:
         def fill(slot: int, where: Range) -> None:
             if self._rank == root:
@@ -262,6 +289,12 @@ class MemoryTransport:
             self._put(slot, rows[:, slice(*where)].reshape(-1))
 
         return fill
+
+
+def _within(where: Range, first: int, end: int) -> slice:
+    """What a range has of [first, end), from the range's begin."""
+    begin, stop = where
+    return slice(min(max(first, begin), stop) - begin, min(max(end, begin), stop) - begin)
 
 
 def _skip(slot: int, where: Range) -> None:

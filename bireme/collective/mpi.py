@@ -6,6 +6,8 @@ always rank order. No other file imports mpi4py.
 
 import os
 import time
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -169,6 +171,24 @@ class MpiGroup(Group):
         else:
             self._comm.Allreduce(self._mpi.IN_PLACE, flat, native)
         finish(op, flat, self.size)
+
+    def _reduce_parts(self, flat: Array, op: str, bounds: Sequence[int]) -> None:
+        for root, (begin, end) in enumerate(pairwise(bounds)):
+            if begin < end:
+                self._reduce_part(flat[begin:end], op, root)
+
+    def _reduce_part(self, part: Array, op: str, root: int) -> None:
+        native, own = self._native(op, part.dtype), self.rank == root
+        if native is not None:
+            source = self._mpi.IN_PLACE if own else part
+            self._comm.Reduce(source, part if own else None, native, root)
+        else:
+            rows = np.empty((self.size, part.size), part.dtype) if own else None
+            self._gather(rows, part, root)
+            if rows is not None:
+                fold(op, list(rows), part)
+        if own:
+            finish(op, part, self.size)
 
     def _broadcast(self, flat: Array, root: int) -> None:
         self._comm.Bcast(_bytes(flat), root)

@@ -7,8 +7,9 @@ peer, so a watchdog aborts the communicator.
 
 import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -153,13 +154,24 @@ class NcclGroup(Group):
         at, count = _pointer(flat), flat.size
         self._queue(lambda s: self._comm.allReduce(at, at, count, *native, s), flat)
 
-    def _reduce(self, flat: Array, op: str, root: int) -> None:
+    def _reduce_parts(self, flat: Array, op: str, bounds: Sequence[int]) -> None:
         native = self._native(op, flat)
         if native is None:
-            self._all_reduce(flat, op)
+            own = slice(bounds[self.rank], bounds[self.rank + 1])
+            whole = flat.copy()
+            self._all_reduce(whole, op)
+            flat[own] = whole[own]
             return
-        at, count = _pointer(flat), flat.size
-        self._queue(lambda s: self._comm.reduce(at, at, count, *native, root, s), flat)
+
+        def launch(stream: int) -> None:
+            self._nccl.groupStart()
+            for root, (begin, end) in enumerate(pairwise(bounds)):
+                if begin < end:
+                    at, count = _pointer(flat[begin:end]), end - begin
+                    self._comm.reduce(at, at, count, *native, root, stream)
+            self._nccl.groupEnd()
+
+        self._queue(launch, flat)
 
     def _reduce_scatter(self, flat: Array, rows: Array, op: str) -> None:
         native = self._native(op, flat)

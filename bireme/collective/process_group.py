@@ -29,6 +29,7 @@ __all__ = ["Connections", "WireGroup"]
 
 _FRAME = struct.Struct("<Q120s")  # number of the call, its text
 _TEXT = 120
+_IN_BUFFERS = ("all_reduce", "reduce", "reduce_parts")  # have a way of their own there
 _SMALL = 16 << 10  # bytes up to which an array rides with the frame
 
 
@@ -111,10 +112,10 @@ class WireGroup(Group):
     def _marked(self, call: Call, *args: Any) -> Call:
         """The call, saying so if the array lies in a buffer: it takes another way there."""
         transport = self._transport
-        if call.kind != "all_reduce" or not isinstance(transport, MemoryTransport):
+        if call.kind not in _IN_BUFFERS or not isinstance(transport, MemoryTransport):
             return call
         if args and transport.peers(args[0]) is not None:
-            return replace(call, kind="all_reduce in a buffer")
+            return replace(call, kind=f"{call.kind} in a buffer")
         return call
 
     def agree_on(self, call: Call) -> None:
@@ -150,9 +151,20 @@ class WireGroup(Group):
         check_same(calls, self.rank, self._number)
 
     # -- small arrays: all to all, in one hop --------------------------------------------------
-    def _all_reduce_small(self, call: Call, flat: Array, op: str, *root: int) -> None:
+    def _all_reduce_small(self, call: Call, flat: Array, op: str) -> None:
         fold(op, self._swap(call, flat), flat)
         finish(op, flat, self.size)
+
+    def _reduce_small(self, call: Call, flat: Array, op: str, root: int) -> None:
+        inputs = self._swap(call, flat)
+        if self.rank == root:
+            fold(op, inputs, flat)
+            finish(op, flat, self.size)
+
+    def _reduce_parts_small(self, call: Call, flat: Array, op: str, bounds: Sequence[int]) -> None:
+        own = slice(bounds[self.rank], bounds[self.rank + 1])
+        fold(op, [each[own] for each in self._swap(call, flat)], flat[own])
+        finish(op, flat[own], self.size)
 
     def _all_gather_small(self, call: Call, rows: Array, flat: Array) -> None:
         for row, other in zip(rows, self._swap(call, flat), strict=True):
@@ -172,7 +184,8 @@ class WireGroup(Group):
 
     _small: dict[str, Callable[..., None]] = {
         "all_reduce": _all_reduce_small,
-        "reduce": _all_reduce_small,
+        "reduce": _reduce_small,
+        "reduce_parts": _reduce_parts_small,
         "all_gather": _all_gather_small,
         "broadcast": _broadcast_small,
     }
@@ -217,14 +230,14 @@ class WireGroup(Group):
         finish(op, flat, self.size)
 
     def _reduce(self, flat: Array, op: str, root: int) -> None:
-        """Off root the array is a copy and fills no buffer, so on root it must not either."""
-        transport = self._transport
-        if isinstance(transport, MemoryTransport) and transport.peers(flat) is not None:
-            copy = flat.copy()
-            self._all_reduce(copy, op)
-            flat[...] = copy
-        else:
-            self._all_reduce(flat, op)
+        self._transport.reduce(flat, op, root)
+        if self.rank == root:
+            finish(op, flat, self.size)
+
+    def _reduce_parts(self, flat: Array, op: str, bounds: Sequence[int]) -> None:
+        own = slice(bounds[self.rank], bounds[self.rank + 1])
+        self._transport.reduce_parts(flat, op, bounds)
+        finish(op, flat[own], self.size)
 
     def _broadcast(self, flat: Array, root: int) -> None:
         self._transport.broadcast(flat, root)

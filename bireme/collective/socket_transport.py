@@ -57,6 +57,40 @@ class SocketTransport:
         if window is not None:
             fold(op, inputs, inputs[self._rank])
 
+    def reduce(self, flat: Array, op: str, root: int) -> None:
+        """More than two ranks share the work, so that no more meets at root than in an all-reduce,
+        and send it what they have reduced.
+        """
+        if self._size <= 2:
+            at_root = [0 if r <= root else flat.size for r in range(self._size + 1)]
+            self.reduce_parts(flat, op, at_root)
+            return
+        for window in _windows(flat):
+            parts = self._parts(window)
+            if self._rank == root:
+                self._reduce_own(parts, parts[root], op)
+                self._exchange({p: ([], [parts[p]]) for p in self._others})
+            else:
+                own = np.empty_like(parts[self._rank])
+                self._reduce_own(parts, own, op)
+                self._exchange({root: ([own], [])})
+
+    def reduce_parts(self, flat: Array, op: str, bounds: Sequence[int]) -> None:
+        """Part r = flat[bounds[r] : bounds[r + 1]] at rank r."""
+        step = max(1, _WINDOW // (self._size * flat.itemsize))
+        longest = max(end - begin for begin, end in pairwise(bounds))
+        for begin in range(0, longest, step):
+            cuts = [slice(min(a + begin, b), min(a + begin + step, b)) for a, b in pairwise(bounds)]
+            parts = [flat[cut] for cut in cuts]
+            self._reduce_own(parts, parts[self._rank], op)
+
+    def _reduce_own(self, parts: Sequence[Array], out: Array, op: str) -> None:
+        """Send each rank its part; `out` = the reduction of what the others send."""
+        inputs = [np.empty_like(out) for _ in range(self._size)]
+        inputs[self._rank] = parts[self._rank]
+        self._exchange({p: ([parts[p]], [inputs[p]]) for p in self._others})
+        fold(op, inputs, out)
+
     def _parts(self, window: Array) -> list[Array]:
         cuts = [window.size * r // self._size for r in range(self._size + 1)]
         return [window[a:b] for a, b in pairwise(cuts)]
@@ -83,10 +117,7 @@ class SocketTransport:
         step = max(1, _WINDOW // max(1, self._size * flat.itemsize))
         for begin in range(0, flat.size, step):
             cut = slice(begin, begin + step)
-            inputs = [np.empty_like(flat[cut]) for _ in range(self._size)]
-            inputs[self._rank] = rows[self._rank, cut]
-            self._exchange({p: ([rows[p, cut]], [inputs[p]]) for p in self._others})
-            fold(op, inputs, flat[cut])
+            self._reduce_own(rows[:, cut], flat[cut], op)
 
     def gather(self, rows: Array | None, flat: Array, root: int) -> None:
         if rows is None:

@@ -35,6 +35,17 @@ def data(rank: int, length: int, dtype: str = "float32") -> np.ndarray:
     return (rng.standard_normal(length) * 100).astype(dtype)
 
 
+def buffer_or_array(group: Group, length: int, buffered: bool) -> np.ndarray:
+    """The data of a rank, in a buffer of the group if it has any and that is asked for."""
+    values = data(group.rank, length)
+    memory = group.buffer(values.nbytes) if buffered else None
+    if memory is None:
+        return values
+    array: np.ndarray = memory.view(np.float32)
+    array[...] = values
+    return array
+
+
 def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
     total = arrays[0].copy()
     for array in arrays[1:]:
@@ -137,19 +148,55 @@ class GroupContract:
         with self.groups(2) as groups:
             assert self.each(groups, work) == [3.0, 3.0]
 
-    @pytest.mark.parametrize("length", [3, 300_000])
-    def test_reduce_changes_only_the_root(self, length):
-        def work(group):
-            array = data(group.rank, length)
-            group.reduce(array, root=1)
-            return array
+    @pytest.mark.parametrize("buffered", [False, True])
+    @pytest.mark.parametrize("length", [3, 300_000, 3_000_001])
+    @pytest.mark.parametrize("size", [1, 2, 3])
+    def test_reduce_changes_only_the_root(self, size, length, buffered):
+        root = size // 2
 
-        with self.groups(3) as groups:
+        def work(group):
+            array = buffer_or_array(group, length, buffered)
+            group.reduce(array, root)
+            return array.copy()
+
+        with self.groups(size) as groups:
             results = self.each(groups, work)
-        inputs = [data(r, length) for r in range(3)]
-        np.testing.assert_array_equal(results[0], inputs[0])
-        self.assert_sum(results[1], in_order(inputs))
-        np.testing.assert_array_equal(results[2], inputs[2])
+        inputs = [data(r, length) for r in range(size)]
+        for rank, result in enumerate(results):
+            if rank == root:
+                self.assert_sum(result, in_order(inputs))
+            else:
+                np.testing.assert_array_equal(result, inputs[rank])
+
+    @pytest.mark.parametrize("buffered", [False, True])
+    @pytest.mark.parametrize("sizes", [(3,), (1, 2), (0, 900_001, 2), (700_000, 0, 800_000)])
+    def test_every_rank_gets_its_part_and_nothing_else_changes(self, sizes, buffered):
+        begins = np.cumsum((0, *sizes))
+        length = int(begins[-1])
+
+        def work(group):
+            array = buffer_or_array(group, length, buffered)
+            group.reduce_parts(array, sizes)
+            first = array.copy()
+            array[...] = data(group.rank, length)
+            group.reduce_parts(array, sizes, "avg")
+            return first, array.copy()
+
+        with self.groups(len(sizes)) as groups:
+            results = self.each(groups, work)
+        inputs = [data(r, length) for r in range(len(sizes))]
+        total = in_order(inputs)
+        for rank, (first, second) in enumerate(results):
+            own = slice(begins[rank], begins[rank + 1])
+            self.assert_sum(first[own], total[own])
+            self.assert_sum(second[own], total[own] / np.float32(len(sizes)))
+            first[own] = second[own] = inputs[rank][own]
+            np.testing.assert_array_equal(first, inputs[rank])
+            np.testing.assert_array_equal(second, inputs[rank])
+
+    def test_parts_of_another_size_are_refused(self):
+        with self.groups(1) as (group,), pytest.raises(InvalidArgument, match="parts of"):
+            group.reduce_parts(data(0, 3), [2])
 
     @pytest.mark.parametrize("length", LENGTHS)
     @pytest.mark.parametrize("root", [0, 2])
