@@ -9,7 +9,7 @@ from bireme.monitoring.exposition import exposed
 from bireme.pserver import events as e
 from bireme.pserver.metrics import Metrics, MetricsView
 
-from .test_core import Bench
+from .bench import Bench
 
 SYNC, ASYNC = 0, 1
 

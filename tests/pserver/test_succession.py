@@ -7,7 +7,7 @@ import pytest
 from bireme.pserver import events as e
 from bireme.pserver.core import Core
 
-from .test_core import LIMITS, Bench
+from .bench import LIMITS, Bench
 
 REJOIN = 60.0
 

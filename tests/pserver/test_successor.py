@@ -9,7 +9,7 @@ from bireme.pserver import events as e
 from bireme.pserver.core import Core
 from bireme.pserver.job_record import Known, KnownTrainer
 
-from .test_core import LIMITS, Bench
+from .bench import LIMITS, Bench
 
 NEXT = 5  # the first call of each trainer that may not have taken effect
 

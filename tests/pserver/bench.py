@@ -1,0 +1,86 @@
+"""A core of the server, with what a test asks of it in few words."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from bireme.pserver import events as e
+from bireme.pserver.core import Core
+from bireme.pserver.membership import Limits
+from bireme.pserver.server_spec import Settings
+
+__all__ = ["LIMITS", "Bench", "sync"]
+
+LIMITS = Limits(silence=8, quiet=100, join=60, patience=50, farewell=2)
+
+
+class Bench:
+    """A core with hands: events by word, tickets counted, answers collected."""
+
+    def __init__(self, trainers: int = 2, mode: int = 0, params: str = "w", **more: Any) -> None:
+        gradients = {}
+        for block, param in enumerate(params, 1):
+            names = [f"{param}@GRAD.trainer_{i}" for i in range(trainers)]
+            gradients.update(dict.fromkeys(names if mode == 0 else [f"{param}@GRAD"], block))
+        blocks = tuple(range(1, len(params) + 1))
+        given = {"endpoint": "s0", "trainers": trainers, "mode": mode, "blocks": blocks}
+        self.core = Core(Settings(**{**given, "gradients": gradients, **more}), LIMITS)
+        self.answers: dict[int, Any] = {}
+        self.done: list[Any] = []
+        self.ticket = 0
+        self.sequence: dict[int, int] = {}
+        self.say(e.Tick(0.0))
+
+    def say(self, event: Any) -> list[Any]:
+        out = list(self.core.handle(event))
+        self.answers.update({o.ticket: o.answer for o in out if isinstance(o, e.Reply)})
+        self.done += [o for o in out if not isinstance(o, e.Reply)]
+        return out
+
+    def next(self) -> int:
+        self.ticket += 1
+        return self.ticket
+
+    def hello(self, *trainers: int, incarnation: int = 1) -> None:
+        for trainer in trainers:
+            self.say(e.Hello(self.next(), trainer, incarnation))
+
+    def call(self, trainer: int, repeat: bool = False) -> e.Call:
+        if not repeat:
+            self.sequence[trainer] = self.sequence.get(trainer, 0) + 1
+        return e.Call(trainer, 1, self.sequence[trainer])
+
+    def push(self, trainer: int, *names: str, step: int = 0) -> int:
+        ticket = self.next()
+        self.say(e.Push(ticket, self.call(trainer), step, names))
+        return ticket
+
+    def barrier(self, trainer: int, step: int = 0) -> int:
+        ticket = self.next()
+        self.say(e.Barrier(ticket, self.call(trainer), step))
+        return ticket
+
+    def pull(self, trainer: int, names: Iterable[str] = ("w",)) -> int:
+        ticket = self.next()
+        self.say(e.Pull(ticket, self.call(trainer), tuple(names)))
+        return ticket
+
+    def round(self, trainer: int, names: str = "w") -> int:
+        """A whole step of one trainer; the ticket of its pull."""
+        self.push(trainer, *(f"{name}@GRAD.trainer_{trainer}" for name in names))
+        self.barrier(trainer)
+        return self.pull(trainer)
+
+    def applies(self) -> list[e.Apply]:
+        return [done for done in self.done if isinstance(done, e.Apply)]
+
+    def apply_all(self) -> None:
+        running = self.applies()
+        self.done = [done for done in self.done if done not in running]
+        for apply in running:
+            self.say(e.Applied(apply.number))
+
+
+def sync(trainers: int = 2, **more: Any) -> Bench:
+    bench = Bench(trainers, **more)
+    bench.hello(*range(trainers))
+    return bench

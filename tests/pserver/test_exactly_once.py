@@ -1,0 +1,135 @@
+"""Every call counts once at the core of a server, however often and in whatever order it comes."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.pserver import events as e
+from bireme.pserver.core import Core
+from bireme.pserver.counted_calls import MAX_EARLY
+from bireme.pserver.membership import Limits
+from bireme.pserver.server_spec import Settings
+
+from .bench import Bench, sync
+
+
+def test_a_repeated_push_is_answered_and_not_applied() -> None:
+    bench = sync()
+    bench.push(0, "w@GRAD.trainer_0")
+    again = bench.next()
+    bench.say(e.Push(again, bench.call(0, repeat=True), 0, ("w@GRAD.trainer_0",)))
+    assert bench.answers[again] == e.Accepted()
+    assert e.Discard(again) in bench.done
+
+
+def test_a_repeated_barrier_counts_once() -> None:
+    bench = sync()
+    bench.push(0, "w@GRAD.trainer_0")
+    bench.barrier(0)
+    bench.say(e.Barrier(bench.next(), bench.call(0, repeat=True), 0))
+    assert not bench.applies()
+
+
+def test_the_repeat_of_a_waiting_pull_waits_beside_it() -> None:
+    bench = sync()
+    first = bench.round(0)
+    again = bench.next()
+    bench.say(e.Pull(again, bench.call(0, repeat=True), ("w",)))
+    bench.round(1)
+    bench.apply_all()
+    assert bench.answers[first] == bench.answers[again] == e.Send(("w",), 1)
+
+
+def test_the_repeat_of_an_answered_pull_is_answered_again() -> None:
+    bench = sync()
+    bench.pull(0)
+    again = bench.next()
+    bench.say(e.Pull(again, bench.call(0, repeat=True), ("w",)))
+    assert bench.answers[again] == e.Send(("w",), 0)
+
+
+def test_a_call_that_comes_before_its_turn_waits_for_it() -> None:
+    bench = sync(1)
+    bench.say(e.Barrier(90, e.Call(0, 1, 2), 0))
+    assert not bench.applies()
+    bench.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD.trainer_0",)))
+    assert bench.applies()[0].pushes == (91,)
+
+
+def test_an_early_pull_reads_what_the_late_push_before_it_has_changed() -> None:
+    bench = Bench(mode=2)
+    bench.hello(0, 1)
+    bench.say(e.Pull(90, e.Call(0, 1, 2), ("w",)))
+    out = bench.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD",)))
+    kinds = [type(o) for o in out if not isinstance(o, e.Reply) or o.ticket == 90]
+    assert kinds == [e.Apply, e.Reply]
+
+
+def test_a_save_that_came_early_holds_the_late_push_before_it() -> None:
+    bench = Bench(mode=2)
+    bench.hello(0, 1)
+    bench.say(e.Checkpoint(90, e.Call(0, 1, 2), 0))
+    out = bench.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD",)))
+    assert [type(o) for o in out if not isinstance(o, e.Reply)] == [e.Apply, e.Save]
+
+
+def test_the_repeat_of_a_refused_call_is_refused_for_the_same_reason() -> None:
+    bench = sync()
+    first, again = bench.push(0, "v@GRAD"), bench.next()
+    bench.say(e.Push(again, bench.call(0, repeat=True), 0, ("v@GRAD",)))
+    assert bench.answers[again] == bench.answers[first]
+    assert "owns no gradient" in bench.answers[again].text
+
+
+def test_a_call_too_far_ahead_of_its_turn_is_refused_and_kept_nowhere() -> None:
+    bench = sync()
+    bench.say(e.Push(90, e.Call(0, 1, MAX_EARLY + 1), 0, ("w@GRAD.trainer_0",)))
+    assert 90 not in bench.answers
+    bench.say(e.Push(91, e.Call(0, 1, MAX_EARLY + 2), 0, ("w@GRAD.trainer_0",)))
+    assert bench.answers[91].kind == "ProtocolError"
+    assert "call 1026 of trainer 0 came while call 1 was missing" in bench.answers[91].text
+    assert e.Discard(91) in bench.done
+
+
+def test_how_many_calls_may_be_early_is_a_limit_of_the_server() -> None:
+    gradients = {"w@GRAD.trainer_0": 1}
+    core = Core(Settings("s0", trainers=1, blocks=(1,), gradients=gradients), Limits(early=2))
+    core.handle(e.Hello(1, 0, 1, True))
+    assert core.handle(e.Push(2, e.Call(0, 1, 3), 0, ("w@GRAD.trainer_0",))) == ()
+    assert [type(out) for out in core.handle(e.Push(3, e.Call(0, 1, 4), 0, ()))] == [
+        e.Discard,
+        e.Reply,
+    ]
+
+
+@given(st.data())
+def test_any_mixture_of_orders_and_repeats_applies_every_push_once(data: st.DataObject) -> None:
+    bench = sync(2)
+    rounds = 3
+    for turn in range(rounds):
+        calls: list[tuple[Any, e.Call, Any]] = []
+        for trainer in (0, 1):
+            base = 2 * turn
+            names = (f"w@GRAD.trainer_{trainer}",)
+            calls += [(e.Push, e.Call(trainer, 1, base + 1), names)] * data.draw(st.integers(1, 3))
+            calls += [(e.Barrier, e.Call(trainer, 1, base + 2), None)] * data.draw(
+                st.integers(1, 3)
+            )
+        for kind, call, names in data.draw(st.permutations(calls)):
+            ticket = bench.next()
+            bench.say(kind(ticket, call, turn, *([names] if names else [])))
+        (apply,) = bench.applies()
+        assert len(apply.pushes) == 2
+        bench.apply_all()
+    assert bench.core.version == rounds
+
+
+def test_a_save_that_is_refused_counts_so_that_the_trainer_can_go_on() -> None:
+    core = Core(Settings(trainers=1))
+    core.handle(e.Hello(1, 0, 1))
+    refused = core.handle(e.Checkpoint(2, e.Call(0, 1, 1), 3, fault="not there"))
+    assert [i.answer.text for i in refused if isinstance(i, e.Reply)] == ["not there"]
+    assert not any(isinstance(i, e.Save) for i in refused)
+    (reply,) = [i for i in core.handle(e.Pull(3, e.Call(0, 1, 2))) if isinstance(i, e.Reply)]
+    assert isinstance(reply.answer, e.Send)
