@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 def test_a_job_with_a_communicator_is_saved_and_resumed(mode: str, root: Path) -> None:
     def train(begin: int, end: int) -> Any:
         def body(trainer: Trainer) -> int | None:
-            found = fluid.io.load_checkpoint(
+            found: int | None = fluid.io.load_checkpoint(
                 str(root), trainer.main, scope=trainer.scope, trainer=trainer.number
             )
             with communicating(trainer):
