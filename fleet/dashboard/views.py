@@ -155,6 +155,8 @@ class Lines:
             line = made.line(
                 "time", f"{i} {name}", source=self._source, color=colour, line_width=2, **legend
             )
+            # a figure that only one snapshot has would be no line
+            made.scatter("time", f"{i} {name}", source=self._source, color=colour, size=4)
             shown = [("", name), ("", f"@{{{i} {name}}}{{0.[0000]}} {chart.unit}")]
             made.add_tools(HoverTool(renderers=[line], tooltips=shown))
         if len(names) <= MOST_NAMED:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from bokeh.models import GlyphRenderer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from bireme.errors import ConfigError
 from bireme.fleet.dashboard import feed as module
 from bireme.fleet.dashboard.feed import Feed
 from bireme.fleet.dashboard.treemap import Rectangle, squarified
+from bireme.fleet.dashboard.views import Chart, Lines
 from bireme.fleet.telemetry.recording import Line
 from tests.support import recorded_job
 
@@ -86,6 +88,14 @@ def test_the_overview_names_the_straggler_and_escapes_what_processes_say() -> No
     html = html_table(HEAD, rows)
     assert "ValueError: &lt;no data&gt;" in html
     assert "<no data>" not in html
+
+
+def test_a_figure_of_a_single_moment_is_seen() -> None:
+    lines = Lines([Chart("loss", "", lambda snapshot: {"trainer 0": 0.5})])
+    lines.take([recorded_job.snapshot(1)])
+    lines.show(None)
+    kinds = {type(r.glyph).__name__ for r in lines.root.select({"type": GlyphRenderer})}
+    assert kinds == {"Line", "Scatter"}  # one point is no line
 
 
 def test_servers_wait_between_their_updates() -> None:
