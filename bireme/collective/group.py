@@ -17,7 +17,7 @@ import numpy as np
 from bireme.arrays.namespaces import Array
 from bireme.errors import BiremeError, CollectiveMismatch, InvalidArgument
 
-from .reduction import check_op
+from .reduction import all_at, check_op
 
 __all__ = ["Call", "Group", "check_message", "check_same", "message_label"]
 
@@ -120,8 +120,9 @@ class Group(ABC):
                 f"{array.size}"
             )
         call = replace(_call("reduce_parts", array, op=op), sizes=tuple(sizes))
+        bounds = list(accumulate(sizes, initial=0))
         with _Flat(array, self.wait) as flat:
-            self._do(call, self._reduce_parts, flat, op, _bounds(sizes))
+            self._do(call, self._reduce_parts, flat, op, bounds)
 
     def broadcast(self, array: Array, root: int = 0) -> None:
         """Every rank's array becomes root's."""
@@ -256,7 +257,7 @@ class Group(ABC):
 
     def _reduce(self, flat: Array, op: str, root: int) -> None:
         """All of the array is the part of root."""
-        self._reduce_parts(flat, op, _bounds([flat.size * (r == root) for r in range(self.size)]))
+        self._reduce_parts(flat, op, all_at(root, flat.size, self.size))
 
     def _all_gather_host(self, table: Array, mine: Array) -> None:
         """A small table in host memory; engines of a device override it."""
@@ -333,10 +334,6 @@ def _contiguous(array: Array) -> Array:
 
 def _call(kind: str, array: Array, op: str = "", root: int = -1) -> Call:
     return Call(kind, op, str(array.dtype), tuple(array.shape), root)
-
-
-def _bounds(sizes: Sequence[int]) -> list[int]:
-    return list(accumulate(sizes, initial=0))
 
 
 def _nothing() -> None:

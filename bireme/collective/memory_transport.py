@@ -21,7 +21,7 @@ from bireme.errors import FormatError
 from bireme.net.memory import Mappings, Segment, available
 
 from .group import Group
-from .reduction import fold
+from .reduction import all_at, fold
 from .transfers import Guard
 
 __all__ = ["REGION", "MemoryTransport", "shared_regions"]
@@ -204,7 +204,7 @@ class MemoryTransport:
         self._run(flat.size, _SLOT // flat.itemsize, [fill, work, take])
 
     def reduce(self, flat: Array, op: str, root: int) -> None:
-        self.reduce_parts(flat, op, [0 if r <= root else flat.size for r in range(self._size + 1)])
+        self.reduce_parts(flat, op, all_at(root, flat.size, self._size))
 
     def reduce_parts(self, flat: Array, op: str, bounds: Sequence[int]) -> None:
         """Part r = flat[bounds[r] : bounds[r + 1]] at rank r."""

@@ -11,7 +11,7 @@ import numpy as np
 from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument, UnknownName
 
-__all__ = ["REDUCTIONS", "check_op", "finish", "fold"]
+__all__ = ["REDUCTIONS", "all_at", "check_op", "finish", "fold"]
 
 # "avg" is a sum that `finish` divides at the end.
 REDUCTIONS: dict[str, Callable[..., Array]] = {
@@ -26,6 +26,15 @@ REDUCTIONS: dict[str, Callable[..., Array]] = {
 }
 _BITWISE = frozenset({"band", "bor", "bxor"})
 _BLOCK = 128 * 1024  # bytes: a block of every input stays in the cache
+
+
+def all_at(root: int, elements: int, ranks: int) -> list[int]:
+    """The bounds of the ranks' parts where all elements are root's.
+
+    >>> all_at(1, 5, 3)
+    [0, 0, 5, 5]
+    """
+    return [0 if rank <= root else elements for rank in range(ranks + 1)]
 
 
 def check_op(op: str, kind: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 
-from .reduction import fold
+from .reduction import all_at, fold
 
 __all__ = ["Moves", "SocketTransport"]
 
@@ -62,8 +62,7 @@ class SocketTransport:
         and send it what they have reduced.
         """
         if self._size <= 2:
-            at_root = [0 if r <= root else flat.size for r in range(self._size + 1)]
-            self.reduce_parts(flat, op, at_root)
+            self.reduce_parts(flat, op, all_at(root, flat.size, self._size))
             return
         for window in _windows(flat):
             parts = self._parts(window)

@@ -14,9 +14,20 @@ from typing import Any, NamedTuple, Protocol
 from .curves import Curves
 from .step_clock import PHASES
 
-__all__ = ["SECONDS", "STEPS", "Fault", "Histogram", "Sample", "Source", "Tally", "tally"]
+__all__ = [
+    "NO_ROLE",
+    "SECONDS",
+    "STEPS",
+    "Fault",
+    "Histogram",
+    "Sample",
+    "Source",
+    "Tally",
+    "tally",
+]
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+NO_ROLE = "process"  # of a process that takes part in no job
 FAULTS = 20  # errors that are remembered
 STEPS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
@@ -81,7 +92,7 @@ class Source(Protocol):
 class Tally:
     """The counters of one process; `enter` sets its role."""
 
-    role: str = "process"
+    role: str = NO_ROLE
     index: int = -1
     ready: bool = False
     steps: int = 0

@@ -20,17 +20,18 @@ from .security import Guarded, bind_port
 
 __all__ = ["Method", "listening", "native_methods", "unary_methods"]
 
-_LOGGER = "grpc._cython.cygrpc"
 GRACE = 0.3  # seconds for answers under way when the server ends
 Method = Callable[[bytes, str], Awaitable[bytes]]
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Whether gRPC has something to log. That a caller is gone when its answer comes, is none."""
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """False for gRPC's traceback when a caller has left before its answer: the peer is judged
+    elsewhere.
+    """
     return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.InternalError))
 
 
-logging.getLogger(_LOGGER).addFilter(_is_news)
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_worth_logging)
 
 
 def _refuse(reason: str) -> Any:

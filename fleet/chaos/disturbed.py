@@ -141,9 +141,10 @@ class Run:
     def _restarts(self) -> str:
         """How often the launcher has started processes alone, and the whole job, again."""
         text = "".join(log.read_text() for log in self.folder.glob("log-*/launcher.log"))
-        counts = {what: text.count(f"restarting {what} (") for what in ("it alone", "the job")}
-        alone, whole = counts.values()
-        return f"processes restarted alone: {alone}, the job: {whole}; " * any(counts.values())
+        alone, whole = (text.count(f"restarting {what} (") for what in ("it alone", "the job"))
+        if not alone and not whole:
+            return ""
+        return f"processes restarted alone: {alone}, the job: {whole}; "
 
     # -- the run ---------------------------------------------------------------------------
     @property

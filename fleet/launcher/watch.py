@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from bireme.job_token import ensure_token
+from bireme.monitoring.counters import NO_ROLE
 
 from ..progress import PEERS, TOLD
 from ..signals import ENDING
@@ -27,7 +28,6 @@ from .runner import LocalMachine, Runner
 __all__ = ["Watch", "run_job"]
 
 TICK = 0.2
-ALONE = "process"  # the role of a process that takes part in no job
 RESTART = "BIREME_RESTART_COUNT"  # number of restarts of the job, for its processes
 REWIND = "FLAGS_rewind"  # how often a process of the job may go back to the newest checkpoint
 TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
@@ -382,7 +382,7 @@ def _others(failed: Child, children: Sequence[Child]) -> list[str]:
 
 def _strays(children: Sequence[Child]) -> list[str]:
     """What to say of servers that have not served, but trained by themselves."""
-    names = [str(c.seat) for c in children if c.seat.role == "server" and c.role == ALONE]
+    names = [str(c.seat) for c in children if c.seat.role == "server" and c.role == NO_ROLE]
     if not names:
         return []
     return [

@@ -11,85 +11,85 @@ from bireme.pserver.counted_calls import MAX_EARLY
 from bireme.pserver.membership import Limits
 from bireme.pserver.server_spec import Settings
 
-from .bench import Bench, sync
+from .core_driver import CoreDriver, sync
 
 
 def test_a_repeated_push_is_answered_and_not_applied() -> None:
-    bench = sync()
-    bench.push(0, "w@GRAD.trainer_0")
-    again = bench.next()
-    bench.say(e.Push(again, bench.call(0, repeat=True), 0, ("w@GRAD.trainer_0",)))
-    assert bench.answers[again] == e.Accepted()
-    assert e.Discard(again) in bench.done
+    driver = sync()
+    driver.push(0, "w@GRAD.trainer_0")
+    again = driver.next()
+    driver.say(e.Push(again, driver.call(0, repeat=True), 0, ("w@GRAD.trainer_0",)))
+    assert driver.answers[again] == e.Accepted()
+    assert e.Discard(again) in driver.done
 
 
 def test_a_repeated_barrier_counts_once() -> None:
-    bench = sync()
-    bench.push(0, "w@GRAD.trainer_0")
-    bench.barrier(0)
-    bench.say(e.Barrier(bench.next(), bench.call(0, repeat=True), 0))
-    assert not bench.applies()
+    driver = sync()
+    driver.push(0, "w@GRAD.trainer_0")
+    driver.barrier(0)
+    driver.say(e.Barrier(driver.next(), driver.call(0, repeat=True), 0))
+    assert not driver.applies()
 
 
 def test_the_repeat_of_a_waiting_pull_waits_beside_it() -> None:
-    bench = sync()
-    first = bench.round(0)
-    again = bench.next()
-    bench.say(e.Pull(again, bench.call(0, repeat=True), ("w",)))
-    bench.round(1)
-    bench.apply_all()
-    assert bench.answers[first] == bench.answers[again] == e.Send(("w",), 1)
+    driver = sync()
+    first = driver.round(0)
+    again = driver.next()
+    driver.say(e.Pull(again, driver.call(0, repeat=True), ("w",)))
+    driver.round(1)
+    driver.apply_all()
+    assert driver.answers[first] == driver.answers[again] == e.Send(("w",), 1)
 
 
 def test_the_repeat_of_an_answered_pull_is_answered_again() -> None:
-    bench = sync()
-    bench.pull(0)
-    again = bench.next()
-    bench.say(e.Pull(again, bench.call(0, repeat=True), ("w",)))
-    assert bench.answers[again] == e.Send(("w",), 0)
+    driver = sync()
+    driver.pull(0)
+    again = driver.next()
+    driver.say(e.Pull(again, driver.call(0, repeat=True), ("w",)))
+    assert driver.answers[again] == e.Send(("w",), 0)
 
 
 def test_a_call_that_comes_before_its_turn_waits_for_it() -> None:
-    bench = sync(1)
-    bench.say(e.Barrier(90, e.Call(0, 1, 2), 0))
-    assert not bench.applies()
-    bench.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD.trainer_0",)))
-    assert bench.applies()[0].pushes == (91,)
+    driver = sync(1)
+    driver.say(e.Barrier(90, e.Call(0, 1, 2), 0))
+    assert not driver.applies()
+    driver.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD.trainer_0",)))
+    assert driver.applies()[0].pushes == (91,)
 
 
 def test_an_early_pull_reads_what_the_late_push_before_it_has_changed() -> None:
-    bench = Bench(mode=2)
-    bench.hello(0, 1)
-    bench.say(e.Pull(90, e.Call(0, 1, 2), ("w",)))
-    out = bench.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD",)))
+    driver = CoreDriver(mode=2)
+    driver.hello(0, 1)
+    driver.say(e.Pull(90, e.Call(0, 1, 2), ("w",)))
+    out = driver.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD",)))
     kinds = [type(o) for o in out if not isinstance(o, e.Reply) or o.ticket == 90]
     assert kinds == [e.Apply, e.Reply]
 
 
 def test_a_save_that_came_early_holds_the_late_push_before_it() -> None:
-    bench = Bench(mode=2)
-    bench.hello(0, 1)
-    bench.say(e.Checkpoint(90, e.Call(0, 1, 2), 0))
-    out = bench.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD",)))
+    driver = CoreDriver(mode=2)
+    driver.hello(0, 1)
+    driver.say(e.Checkpoint(90, e.Call(0, 1, 2), 0))
+    out = driver.say(e.Push(91, e.Call(0, 1, 1), 0, ("w@GRAD",)))
     assert [type(o) for o in out if not isinstance(o, e.Reply)] == [e.Apply, e.Save]
 
 
 def test_the_repeat_of_a_refused_call_is_refused_for_the_same_reason() -> None:
-    bench = sync()
-    first, again = bench.push(0, "v@GRAD"), bench.next()
-    bench.say(e.Push(again, bench.call(0, repeat=True), 0, ("v@GRAD",)))
-    assert bench.answers[again] == bench.answers[first]
-    assert "owns no gradient" in bench.answers[again].text
+    driver = sync()
+    first, again = driver.push(0, "v@GRAD"), driver.next()
+    driver.say(e.Push(again, driver.call(0, repeat=True), 0, ("v@GRAD",)))
+    assert driver.answers[again] == driver.answers[first]
+    assert "owns no gradient" in driver.answers[again].text
 
 
 def test_a_call_too_far_ahead_of_its_turn_is_refused_and_kept_nowhere() -> None:
-    bench = sync()
-    bench.say(e.Push(90, e.Call(0, 1, MAX_EARLY + 1), 0, ("w@GRAD.trainer_0",)))
-    assert 90 not in bench.answers
-    bench.say(e.Push(91, e.Call(0, 1, MAX_EARLY + 2), 0, ("w@GRAD.trainer_0",)))
-    assert bench.answers[91].kind == "ProtocolError"
-    assert "call 1026 of trainer 0 came while call 1 was missing" in bench.answers[91].text
-    assert e.Discard(91) in bench.done
+    driver = sync()
+    driver.say(e.Push(90, e.Call(0, 1, MAX_EARLY + 1), 0, ("w@GRAD.trainer_0",)))
+    assert 90 not in driver.answers
+    driver.say(e.Push(91, e.Call(0, 1, MAX_EARLY + 2), 0, ("w@GRAD.trainer_0",)))
+    assert driver.answers[91].kind == "ProtocolError"
+    assert "call 1026 of trainer 0 came while call 1 was missing" in driver.answers[91].text
+    assert e.Discard(91) in driver.done
 
 
 def test_how_many_calls_may_be_early_is_a_limit_of_the_server() -> None:
@@ -105,7 +105,7 @@ def test_how_many_calls_may_be_early_is_a_limit_of_the_server() -> None:
 
 @given(st.data())
 def test_any_mixture_of_orders_and_repeats_applies_every_push_once(data: st.DataObject) -> None:
-    bench = sync(2)
+    driver = sync(2)
     rounds = 3
     for turn in range(rounds):
         calls: list[tuple[Any, e.Call, Any]] = []
@@ -117,12 +117,12 @@ def test_any_mixture_of_orders_and_repeats_applies_every_push_once(data: st.Data
                 st.integers(1, 3)
             )
         for kind, call, names in data.draw(st.permutations(calls)):
-            ticket = bench.next()
-            bench.say(kind(ticket, call, turn, *([names] if names else [])))
-        (apply,) = bench.applies()
+            ticket = driver.next()
+            driver.say(kind(ticket, call, turn, *([names] if names else [])))
+        (apply,) = driver.applies()
         assert len(apply.pushes) == 2
-        bench.apply_all()
-    assert bench.core.version == rounds
+        driver.apply_all()
+    assert driver.core.version == rounds
 
 
 def test_a_save_that_is_refused_counts_so_that_the_trainer_can_go_on() -> None:

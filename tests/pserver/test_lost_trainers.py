@@ -7,260 +7,260 @@ import pytest
 
 from bireme.pserver import events as e
 
-from .bench import LIMITS, Bench, sync
+from .core_driver import LIMITS, CoreDriver, sync
 
 
-def failed(bench: Bench) -> list[e.Failure]:
+def failed(driver: CoreDriver) -> list[e.Failure]:
     """What the server says in its log."""
-    return [done.failure for done in bench.done if isinstance(done, e.Fail)]
+    return [done.failure for done in driver.done if isinstance(done, e.Fail)]
 
 
-def failure(bench: Bench) -> e.Failure:
+def failure(driver: CoreDriver) -> e.Failure:
     """What the server has ended with."""
-    assert e.Finish() in bench.done
-    (failure,) = failed(bench)
+    assert e.Finish() in driver.done
+    (failure,) = failed(driver)
     return failure
 
 
 def test_a_silent_trainer_is_named_with_its_step_and_everybody_is_told() -> None:
-    bench = sync()
+    driver = sync()
     for trainer in (0, 1):
-        bench.say(e.Heartbeat(bench.next(), trainer, 1, 37))
-    waiting = bench.round(0)
+        driver.say(e.Heartbeat(driver.next(), trainer, 1, 37))
+    waiting = driver.round(0)
     for now in range(1, 8):
-        bench.say(e.Tick(float(now)))
-        bench.say(e.Heartbeat(bench.next(), 0, 1, 37))
-    assert waiting not in bench.answers
-    bench.say(e.Tick(8.5))
-    told = bench.answers[waiting]
+        driver.say(e.Tick(float(now)))
+        driver.say(e.Heartbeat(driver.next(), 0, 1, 37))
+    assert waiting not in driver.answers
+    driver.say(e.Tick(8.5))
+    told = driver.answers[waiting]
     assert told.kind == "PeerLost"
     assert told.peer == "trainer 1"
     assert told.step == 37
     assert "last heard 8.5 s ago, at step 37; trainer 0 waited for it" in told.text
-    assert failure(bench) == told
+    assert failure(driver) == told
 
 
 def test_a_computing_trainer_learns_of_the_end_with_its_next_heartbeat() -> None:
-    bench = sync(3)
+    driver = sync(3)
     for now in range(1, 9):
-        bench.say(e.Tick(float(now)))
+        driver.say(e.Tick(float(now)))
         for trainer in (0, 1):
-            bench.say(e.Heartbeat(bench.next(), trainer, 1, 3))
-    bench.say(e.Tick(9.0))
-    assert [failure.peer for failure in failed(bench)] == ["trainer 2"]
-    assert e.Finish() not in bench.done
+            driver.say(e.Heartbeat(driver.next(), trainer, 1, 3))
+    driver.say(e.Tick(9.0))
+    assert [failure.peer for failure in failed(driver)] == ["trainer 2"]
+    assert e.Finish() not in driver.done
     for trainer in (0, 1):
-        ticket = bench.next()
-        bench.say(e.Heartbeat(ticket, trainer, 1, 3))
-        assert bench.answers[ticket].peer == "trainer 2"
-    assert failure(bench).peer == "trainer 2"
+        ticket = driver.next()
+        driver.say(e.Heartbeat(ticket, trainer, 1, 3))
+        assert driver.answers[ticket].peer == "trainer 2"
+    assert failure(driver).peer == "trainer 2"
 
 
 def test_the_server_leaves_even_if_nobody_comes_to_hear_it() -> None:
-    bench = sync(3)
+    driver = sync(3)
     for now in (1.5, 3.0, 4.5, 6.0, 7.5):
-        bench.say(e.Tick(now))
+        driver.say(e.Tick(now))
         for trainer in (0, 1):
-            bench.say(e.Heartbeat(bench.next(), trainer, 1, 3))
+            driver.say(e.Heartbeat(driver.next(), trainer, 1, 3))
     for now in (8.5, 9.0, 10.6):
-        bench.say(e.Tick(now))
-    assert failure(bench).peer == "trainer 2"
+        driver.say(e.Tick(now))
+    assert failure(driver).peer == "trainer 2"
 
 
 def test_a_trainer_whose_connection_has_ended_is_lost_after_a_short_grace() -> None:
-    bench = sync()
-    bench.say(e.Heartbeat(bench.next(), 1, 1, 5))
-    waiting = bench.round(0)
-    bench.say(e.Reset(1, 1))
-    bench.say(e.Tick(0.25))
-    assert waiting not in bench.answers
-    bench.say(e.Tick(0.5))
-    told = bench.answers[waiting]
+    driver = sync()
+    driver.say(e.Heartbeat(driver.next(), 1, 1, 5))
+    waiting = driver.round(0)
+    driver.say(e.Reset(1, 1))
+    driver.say(e.Tick(0.25))
+    assert waiting not in driver.answers
+    driver.say(e.Tick(0.5))
+    told = driver.answers[waiting]
     assert (told.kind, told.peer, told.step) == ("PeerLost", "trainer 1", 5)
     assert "trainer 1 is lost: its connection ended 0.5 s ago, at step 5" in told.text
-    assert failure(bench) == told
+    assert failure(driver) == told
 
 
 def test_a_trainer_whose_process_has_ended_is_lost_at_once() -> None:
-    bench = sync()
-    bench.say(e.Heartbeat(bench.next(), 1, 1, 5))
-    waiting = bench.round(0)
-    bench.say(e.Reset(1, 1, ended=True))
-    bench.say(e.Tick(0.0))
-    told = bench.answers[waiting]
+    driver = sync()
+    driver.say(e.Heartbeat(driver.next(), 1, 1, 5))
+    waiting = driver.round(0)
+    driver.say(e.Reset(1, 1, ended=True))
+    driver.say(e.Tick(0.0))
+    told = driver.answers[waiting]
     assert (told.kind, told.peer, told.step) == ("PeerLost", "trainer 1", 5)
     assert "trainer 1 is lost: its process has ended, at step 5" in told.text
 
 
 def test_of_several_ended_processes_the_one_heard_least_lately_is_blamed() -> None:
-    bench = sync(3)
-    bench.say(e.Tick(1.0))
+    driver = sync(3)
+    driver.say(e.Tick(1.0))
     for trainer in (0, 2):
-        bench.say(e.Heartbeat(bench.next(), trainer, 1, 5))
+        driver.say(e.Heartbeat(driver.next(), trainer, 1, 5))
     for trainer in (0, 1, 2):
-        bench.say(e.Reset(trainer, 1, ended=True))
-    bench.say(e.Tick(1.1))
-    beat = bench.next()
-    bench.say(e.Heartbeat(beat, 2, 1, 5))
-    assert "trainer 1 is lost" in bench.answers[beat].text
+        driver.say(e.Reset(trainer, 1, ended=True))
+    driver.say(e.Tick(1.1))
+    beat = driver.next()
+    driver.say(e.Heartbeat(beat, 2, 1, 5))
+    assert "trainer 1 is lost" in driver.answers[beat].text
 
 
 def test_a_finished_trainers_process_may_end() -> None:
-    bench = sync()
-    bench.say(e.Complete(bench.next(), 1, 1))
-    bench.say(e.Reset(1, 1, ended=True))
-    bench.say(e.Tick(0.5))
-    assert not bench.done
+    driver = sync()
+    driver.say(e.Complete(driver.next(), 1, 1))
+    driver.say(e.Reset(1, 1, ended=True))
+    driver.say(e.Tick(0.5))
+    assert not driver.done
 
 
 def test_a_trainer_that_is_about_to_join_hears_why_it_cannot() -> None:
-    bench = Bench(3)
+    driver = CoreDriver(3)
     for trainer in (0, 1):
-        bench.hello(trainer)
+        driver.hello(trainer)
     for now in (1.0, 2.0):
-        bench.say(e.Tick(now))
-    bench.say(e.Reset(1, 1, ended=True))
-    bench.say(e.Tick(2.1))
-    beat = bench.next()
-    bench.say(e.Heartbeat(beat, 0, 1, 0))
-    assert "trainer 1 is lost" in bench.answers[beat].text
-    bench.say(e.Tick(3.0))
-    assert e.Finish() not in bench.done
-    bench.say(e.Hello(bench.next(), 2, 1))
-    assert "trainer 1 is lost" in bench.answers[bench.ticket].text
-    assert failure(bench).peer == "trainer 1"
+        driver.say(e.Tick(now))
+    driver.say(e.Reset(1, 1, ended=True))
+    driver.say(e.Tick(2.1))
+    beat = driver.next()
+    driver.say(e.Heartbeat(beat, 0, 1, 0))
+    assert "trainer 1 is lost" in driver.answers[beat].text
+    driver.say(e.Tick(3.0))
+    assert e.Finish() not in driver.done
+    driver.say(e.Hello(driver.next(), 2, 1))
+    assert "trainer 1 is lost" in driver.answers[driver.ticket].text
+    assert failure(driver).peer == "trainer 1"
 
 
 def test_a_failed_server_waits_for_newcomers_as_long_as_for_silent_trainers() -> None:
-    bench = Bench(2)
-    bench.hello(0)
-    bench.say(e.Reset(0, 1, ended=True))
+    driver = CoreDriver(2)
+    driver.hello(0)
+    driver.say(e.Reset(0, 1, ended=True))
     for now in range(9):
-        assert e.Finish() not in bench.done
-        bench.say(e.Tick(float(now)))
-    assert failure(bench).peer == "trainer 0"
+        assert e.Finish() not in driver.done
+        driver.say(e.Tick(float(now)))
+    assert failure(driver).peer == "trainer 0"
 
 
 def test_a_server_that_must_go_waits_for_no_newcomers() -> None:
-    bench = Bench(2)
-    bench.hello(0)
-    bench.say(e.Abort(0, -1, 0, -1, "it was ended by SIGTERM"))
-    bench.say(e.Tick(0.0))
-    bench.say(e.Tick(LIMITS.farewell))
-    assert "SIGTERM" in failure(bench).text
+    driver = CoreDriver(2)
+    driver.hello(0)
+    driver.say(e.Abort(0, -1, 0, -1, "it was ended by SIGTERM"))
+    driver.say(e.Tick(0.0))
+    driver.say(e.Tick(LIMITS.farewell))
+    assert "SIGTERM" in failure(driver).text
 
 
 def test_a_trainer_that_asked_for_no_answer_has_not_heard_of_the_failure() -> None:
     """What answers a push may never be sent: the server stays until the trainer speaks again."""
-    bench = Bench(mode=1)
-    bench.hello(0, 1)
-    bench.say(e.Reset(1, 1))
-    bench.push(0, "w@GRAD")
+    driver = CoreDriver(mode=1)
+    driver.hello(0, 1)
+    driver.say(e.Reset(1, 1))
+    driver.push(0, "w@GRAD")
     for now in (0.25, 0.5):
-        bench.say(e.Tick(now))
-    assert e.Finish() not in bench.done
-    beat = bench.next()
-    bench.say(e.Heartbeat(beat, 0, 1, 5))
-    assert "trainer 1 is lost" in bench.answers[beat].text
-    assert failure(bench) == bench.answers[beat]
+        driver.say(e.Tick(now))
+    assert e.Finish() not in driver.done
+    beat = driver.next()
+    driver.say(e.Heartbeat(beat, 0, 1, 5))
+    assert "trainer 1 is lost" in driver.answers[beat].text
+    assert failure(driver) == driver.answers[beat]
 
 
-SIGNS: dict[str, Callable[[Bench], Any]] = {
-    "heartbeat": lambda bench: e.Heartbeat(bench.next(), 1, 1, 5),
-    "hello": lambda bench: e.Hello(bench.next(), 1, 1),
-    "call": lambda bench: e.Pull(bench.next(), bench.call(1), ("w",)),
-    "complete": lambda bench: e.Complete(bench.next(), 1, 1),
+SIGNS: dict[str, Callable[[CoreDriver], Any]] = {
+    "heartbeat": lambda driver: e.Heartbeat(driver.next(), 1, 1, 5),
+    "hello": lambda driver: e.Hello(driver.next(), 1, 1),
+    "call": lambda driver: e.Pull(driver.next(), driver.call(1), ("w",)),
+    "complete": lambda driver: e.Complete(driver.next(), 1, 1),
 }
 
 
 @pytest.mark.parametrize("sign", SIGNS)
 def test_a_trainer_that_comes_back_in_time_is_not_lost(sign: str) -> None:
-    bench = sync()
-    bench.say(e.Reset(1, 1))
-    bench.say(e.Tick(0.25))
-    bench.say(SIGNS[sign](bench))
+    driver = sync()
+    driver.say(e.Reset(1, 1))
+    driver.say(e.Tick(0.25))
+    driver.say(SIGNS[sign](driver))
     for now in (0.5, 0.75, 1.0, 1.25):
-        bench.say(e.Tick(now))
-    assert not bench.done
+        driver.say(e.Tick(now))
+    assert not driver.done
 
 
 def test_the_end_of_another_lifes_connection_means_nothing() -> None:
-    bench = sync()
-    bench.say(e.Reset(1, 7))
+    driver = sync()
+    driver.say(e.Reset(1, 7))
     for now in (0.25, 0.5, 0.75, 1.0):
-        bench.say(e.Tick(now))
-    assert not bench.done
+        driver.say(e.Tick(now))
+    assert not driver.done
 
 
 def test_a_server_that_stood_still_hears_what_has_arrived_before_it_blames() -> None:
-    bench = sync()
-    bench.say(e.Reset(1, 1))
-    bench.say(e.Tick(3.0))
-    assert not bench.done
+    driver = sync()
+    driver.say(e.Reset(1, 1))
+    driver.say(e.Tick(3.0))
+    assert not driver.done
 
 
 def test_a_failure_that_a_trainer_reports_keeps_its_name() -> None:
-    bench = sync()
-    waiting = bench.round(0)
+    driver = sync()
+    waiting = driver.round(0)
     cause = "server s1 is lost: silent for 6.1 s, at step 3"
-    bench.say(e.Abort(bench.next(), 1, 1, 3, cause, "PeerLost", "server s1"))
-    told = bench.answers[waiting]
+    driver.say(e.Abort(driver.next(), 1, 1, 3, cause, "PeerLost", "server s1"))
+    told = driver.answers[waiting]
     assert told == e.Failure("PeerLost", f"{cause} (reported by trainer 1)", "server s1", 3)
-    assert failed(bench) == [told]
+    assert failed(driver) == [told]
 
 
 def test_a_trainer_that_never_comes_is_named() -> None:
-    bench = Bench(3)
-    bench.hello(0)
+    driver = CoreDriver(3)
+    driver.hello(0)
     for now in range(1, 62):
-        bench.say(e.Tick(float(now)))
-        bench.say(e.Heartbeat(bench.next(), 0, 1, 0))
-    assert failure(bench).text.startswith("trainers 1, 2 never connected within")
+        driver.say(e.Tick(float(now)))
+        driver.say(e.Heartbeat(driver.next(), 0, 1, 0))
+    assert failure(driver).text.startswith("trainers 1, 2 never connected within")
 
 
 def test_a_server_that_was_stopped_itself_blames_nobody() -> None:
-    bench = sync()
-    bench.say(e.Tick(1.0))
-    bench.say(e.Tick(1000.0))
-    assert not bench.done
+    driver = sync()
+    driver.say(e.Tick(1.0))
+    driver.say(e.Tick(1000.0))
+    assert not driver.done
     for now in range(1001, 1012):
-        bench.say(e.Tick(float(now)))
-    assert failure(bench).kind == "PeerLost"
+        driver.say(e.Tick(float(now)))
+    assert failure(driver).kind == "PeerLost"
 
 
 def test_a_trainer_without_heartbeats_may_be_quiet_for_longer() -> None:
-    bench = Bench(1)
-    bench.say(e.Hello(1, 0, 1, beats=False))
+    driver = CoreDriver(1)
+    driver.say(e.Hello(1, 0, 1, beats=False))
     for now in range(0, 100):
-        bench.say(e.Tick(float(now)))
-    assert not bench.done
-    bench.say(e.Tick(100.5))
-    assert failure(bench).peer == "trainer 0"
+        driver.say(e.Tick(float(now)))
+    assert not driver.done
+    driver.say(e.Tick(100.5))
+    assert failure(driver).peer == "trainer 0"
 
 
 def test_an_abort_reaches_those_who_wait_with_its_cause() -> None:
-    bench = sync()
-    waiting = bench.round(0)
-    bench.say(e.Abort(bench.next(), 1, 1, 12, "ValueError: bad batch"))
-    told = bench.answers[waiting]
+    driver = sync()
+    waiting = driver.round(0)
+    driver.say(e.Abort(driver.next(), 1, 1, 12, "ValueError: bad batch"))
+    told = driver.answers[waiting]
     assert told == e.Failure("Aborted", "trainer 1 gave up: ValueError: bad batch", "trainer 1", 12)
-    assert failure(bench) == told
+    assert failure(driver) == told
 
 
 def test_a_broken_update_ends_the_job_and_says_where() -> None:
-    bench = sync()
-    waiting = bench.round(0)
-    bench.round(1)
-    bench.say(e.Broken(1, "shapes differ"))
-    assert "server s0 could not compute update 1: shapes differ" in bench.answers[waiting].text
+    driver = sync()
+    waiting = driver.round(0)
+    driver.round(1)
+    driver.say(e.Broken(1, "shapes differ"))
+    assert "server s0 could not compute update 1: shapes differ" in driver.answers[waiting].text
 
 
 def test_a_wait_that_is_too_long_says_for_whom() -> None:
-    bench = sync()
-    waiting = bench.round(0)
+    driver = sync()
+    waiting = driver.round(0)
     for now in range(1, 52):
-        bench.say(e.Tick(float(now)))
+        driver.say(e.Tick(float(now)))
         for trainer in (0, 1):
-            bench.say(e.Heartbeat(bench.next(), trainer, 1, 5))
-    assert bench.answers[waiting].kind == "DeadlineExceeded"
-    assert "trainer 1 did not reach the barrier of round 1" in bench.answers[waiting].text
+            driver.say(e.Heartbeat(driver.next(), trainer, 1, 5))
+    assert driver.answers[waiting].kind == "DeadlineExceeded"
+    assert "trainer 1 did not reach the barrier of round 1" in driver.answers[waiting].text

@@ -9,7 +9,7 @@ from bireme.monitoring.exposition import exposed
 from bireme.pserver import events as e
 from bireme.pserver.metrics import Metrics, MetricsView
 
-from .bench import Bench
+from .core_driver import CoreDriver
 
 SYNC, ASYNC = 0, 1
 
@@ -47,21 +47,21 @@ def test_rounds_are_never_stale() -> None:
     assert mean(metrics, 0) == mean(metrics, 1) == 0
 
 
-def view(bench: Bench, mode: str) -> MetricsView:
+def view(driver: CoreDriver, mode: str) -> MetricsView:
     beside = [Sample("bireme_queue_depth", 2, {"queue": "updates"})]
-    return MetricsView(bench.core, "s0", mode, lambda: 1000.0, lambda: beside)
+    return MetricsView(driver.core, "s0", mode, lambda: 1000.0, lambda: beside)
 
 
-def parked() -> Bench:
+def parked() -> CoreDriver:
     """Trainer 0 waits for trainer 1."""
-    bench = Bench()
-    bench.hello(0, 1)
-    bench.push(0, "w@GRAD.trainer_0")
-    bench.barrier(0)
-    bench.say(e.Pull(bench.next(), bench.call(0), ("w",)))
+    driver = CoreDriver()
+    driver.hello(0, 1)
+    driver.push(0, "w@GRAD.trainer_0")
+    driver.barrier(0)
+    driver.say(e.Pull(driver.next(), driver.call(0), ("w",)))
     for now in (1.0, 2.0):
-        bench.say(e.Tick(now))
-    return bench
+        driver.say(e.Tick(now))
+    return driver
 
 
 def test_status_says_who_waits_and_for_whom() -> None:
@@ -83,11 +83,11 @@ def test_metrics_of_a_server_have_public_names() -> None:
 
 
 def test_a_repeated_call_is_counted_as_such() -> None:
-    bench = Bench(trainers=1, mode=ASYNC)
-    bench.hello(0)
-    first = e.Push(bench.next(), bench.call(0), 0, ("w@GRAD",))
-    bench.say(first)
-    bench.say(e.Applied(1))
-    bench.say(e.Push(bench.next(), first.call, 0, ("w@GRAD",)))
-    assert bench.core.metrics.repeats == 1
-    assert bench.core.metrics.applied == {0: 1}
+    driver = CoreDriver(trainers=1, mode=ASYNC)
+    driver.hello(0)
+    first = e.Push(driver.next(), driver.call(0), 0, ("w@GRAD",))
+    driver.say(first)
+    driver.say(e.Applied(1))
+    driver.say(e.Push(driver.next(), first.call, 0, ("w@GRAD",)))
+    assert driver.core.metrics.repeats == 1
+    assert driver.core.metrics.applied == {0: 1}

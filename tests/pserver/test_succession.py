@@ -7,31 +7,31 @@ import pytest
 from bireme.pserver import events as e
 from bireme.pserver.core import Core
 
-from .bench import LIMITS, Bench
+from .core_driver import LIMITS, CoreDriver
 
 REJOIN = 60.0
 
 
-def bench(rejoin: float = REJOIN) -> Bench:
+def driver(rejoin: float = REJOIN) -> CoreDriver:
     """Two trainers at a server that waits for a trainer's successor."""
-    made = Bench()
+    made = CoreDriver()
     made.core = Core(made.core._settings, replace(LIMITS, rejoin=rejoin))
     made.say(e.Tick(100.0))
     made.hello(0, 1)
     return made
 
 
-def greet(made: Bench, incarnation: int = 2, trainer: int = 0) -> int:
+def greet(made: CoreDriver, incarnation: int = 2, trainer: int = 0) -> int:
     made.hello(trainer, incarnation=incarnation)
     return made.ticket
 
 
-def pushes(made: Bench) -> tuple[int, ...]:
+def pushes(made: CoreDriver) -> tuple[int, ...]:
     """The payloads that the last update uses."""
     return made.applies()[-1].pushes
 
 
-def act(made: Bench, incarnation: int, *events: type, inherits: bool = False) -> list[int]:
+def act(made: CoreDriver, incarnation: int, *events: type, inherits: bool = False) -> list[int]:
     """Calls of a new life of trainer 0; their tickets."""
     tickets = []
     for number, event in enumerate(events, 1):
@@ -43,7 +43,7 @@ def act(made: Bench, incarnation: int, *events: type, inherits: bool = False) ->
 
 
 def test_a_successor_hears_where_its_former_life_was() -> None:
-    made = bench()
+    made = driver()
     made.round(0)
     made.round(1)
     made.apply_all()
@@ -53,7 +53,7 @@ def test_a_successor_hears_where_its_former_life_was() -> None:
 
 
 def test_what_was_pushed_serves_the_barrier_that_inherits_it() -> None:
-    made = bench()
+    made = driver()
     pushed = made.push(0, "w@GRAD.trainer_0")
     made.say(e.Reset(0, 1))
     greet(made)
@@ -65,7 +65,7 @@ def test_what_was_pushed_serves_the_barrier_that_inherits_it() -> None:
 
 
 def test_what_was_pushed_is_dropped_when_the_step_is_computed_again() -> None:
-    made = bench()
+    made = driver()
     pushed = made.push(0, "w@GRAD.trainer_0")
     made.say(e.Reset(0, 1))
     greet(made)
@@ -76,7 +76,7 @@ def test_what_was_pushed_is_dropped_when_the_step_is_computed_again() -> None:
 
 
 def test_a_barrier_that_has_come_counts_for_the_successor() -> None:
-    made = bench()
+    made = driver()
     made.push(0, "w@GRAD.trainer_0")
     made.barrier(0)
     made.say(e.Reset(0, 1))
@@ -89,7 +89,7 @@ def test_a_barrier_that_has_come_counts_for_the_successor() -> None:
 
 
 def test_calls_of_the_former_life_count_no_more() -> None:
-    made = bench()
+    made = driver()
     waiting = made.round(0)
     made.say(e.Reset(0, 1))
     greet(made)
@@ -100,7 +100,7 @@ def test_calls_of_the_former_life_count_no_more() -> None:
 
 
 def test_the_former_life_cannot_end_the_job() -> None:
-    made = bench()
+    made = driver()
     made.say(e.Reset(0, 1))
     greet(made)
     made.say(e.Abort(made.next(), 0, 1, 3, "it was told to go"))
@@ -109,7 +109,7 @@ def test_the_former_life_cannot_end_the_job() -> None:
 
 
 def test_who_comes_before_the_end_of_the_former_life_waits_for_it() -> None:
-    made = bench()
+    made = driver()
     ticket = greet(made)
     assert ticket not in made.answers
     made.say(e.Reset(0, 1))
@@ -118,7 +118,7 @@ def test_who_comes_before_the_end_of_the_former_life_waits_for_it() -> None:
 
 
 def test_a_second_process_with_the_number_of_one_that_lives_is_refused() -> None:
-    made = bench()
+    made = driver()
     ticket = greet(made)
     for second in range(1, 12):
         made.say(e.Heartbeat(made.next(), 0, 1, 3))
@@ -128,7 +128,7 @@ def test_a_second_process_with_the_number_of_one_that_lives_is_refused() -> None
 
 
 def test_a_silent_trainer_is_replaced_by_a_successor_that_waits() -> None:
-    made = bench()
+    made = driver()
     for second in range(1, 9):
         made.say(e.Heartbeat(made.next(), 1, 1, 3))
         made.say(e.Tick(100.0 + second))
@@ -138,7 +138,7 @@ def test_a_silent_trainer_is_replaced_by_a_successor_that_waits() -> None:
 
 
 def test_a_heartbeat_that_was_under_way_is_no_sign_of_life() -> None:
-    made = bench()
+    made = driver()
     made.say(e.Reset(0, 1))
     made.say(e.Heartbeat(made.next(), 0, 1, 3))
     assert isinstance(made.answers[greet(made)], e.Welcome)
@@ -146,7 +146,7 @@ def test_a_heartbeat_that_was_under_way_is_no_sign_of_life() -> None:
 
 @pytest.mark.parametrize("rejoin", [REJOIN, 0.0])
 def test_a_trainer_that_has_gone_is_waited_for_where_rounds_are_recorded(rejoin: float) -> None:
-    made = bench(rejoin)
+    made = driver(rejoin)
     made.say(e.Reset(0, 1))
     for second in range(1, 59):
         made.say(e.Heartbeat(made.next(), 1, 1, 3))
@@ -162,6 +162,6 @@ def test_a_trainer_that_has_gone_is_waited_for_where_rounds_are_recorded(rejoin:
 
 
 def test_without_records_another_life_is_refused() -> None:
-    made = bench(rejoin=0.0)
+    made = driver(rejoin=0.0)
     made.say(e.Reset(0, 1))
     assert "already taken" in made.answers[greet(made)].text

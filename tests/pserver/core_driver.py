@@ -8,13 +8,13 @@ from bireme.pserver.core import Core
 from bireme.pserver.membership import Limits
 from bireme.pserver.server_spec import Settings
 
-__all__ = ["LIMITS", "Bench", "sync"]
+__all__ = ["LIMITS", "CoreDriver", "sync"]
 
 LIMITS = Limits(silence=8, quiet=100, join=60, patience=50, farewell=2)
 
 
-class Bench:
-    """A core with hands: events by word, tickets counted, answers collected."""
+class CoreDriver:
+    """Drives one core: makes the events, counts tickets, and collects answers and instructions."""
 
     def __init__(self, trainers: int = 2, mode: int = 0, params: str = "w", **more: Any) -> None:
         gradients = {}
@@ -80,7 +80,7 @@ class Bench:
             self.say(e.Applied(apply.number))
 
 
-def sync(trainers: int = 2, **more: Any) -> Bench:
-    bench = Bench(trainers, **more)
-    bench.hello(*range(trainers))
-    return bench
+def sync(trainers: int = 2, **more: Any) -> CoreDriver:
+    driver = CoreDriver(trainers, **more)
+    driver.hello(*range(trainers))
+    return driver
