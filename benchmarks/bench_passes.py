@@ -31,6 +31,7 @@ LINES = {
     "memory_optimize": (),
     **{name: (name,) for name in FUSIONS},
     "all fusions": FUSIONS,
+    "memory_optimize, recompute": ("recompute",),
     "all and recompute": (*FUSIONS, "recompute"),
 }
 

@@ -27,6 +27,7 @@ from .pipeline_stages import cut_into_stages
 from .remove_identity import remove_identity
 from .strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy, ReduceStrategy
 from .sync_batch_norm import sync_batch_norm
+from .update_in_backward import update_in_backward
 
 __all__ = ["IGNORED", "PASSES", "SERVING", "Build", "Built", "Pass", "applied", "for_serving"]
 
@@ -92,6 +93,7 @@ PASSES = (
     Pass("fuse_momentum_op_pass", _optimizers, fuse_momentum),
     Pass("memory_optimize_pass", _memory, memory_optimize),
     Pass("fusion_group_pass", _on("enable_auto_fusion"), fuse_elementwise),
+    Pass("update_in_backward_pass", _memory, update_in_backward),
     Pass("gradient_scale_pass", _customized, gradient_scale),
     Pass("all_reduce_mode_multi_devices_pass", _all_reduces, data_parallel),
     Pass("reduce_mode_multi_devices_pass", _divides, data_parallel),
@@ -109,7 +111,7 @@ IGNORED = {
     "build_cinn_pass": "there is no CINN compiler here",
     "cache_runtime_context": "plans look nothing up at run time",
     "enable_addto": "gradients are summed in place where nobody else reads them",
-    "enable_backward_optimizer_op_deps": "updates follow the program's order",
+    "enable_backward_optimizer_op_deps": "memory_optimize says where updates stand",
     "enable_inplace": "plans always write into memory that nobody else reads",
     "enable_sequential_execution": "operators always run in the program's order",
     "fix_op_run_order": "operators always run in the program's order",

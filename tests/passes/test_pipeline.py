@@ -68,6 +68,7 @@ def test_mistakes_are_told_and_the_program_runs_unfused():
         "BuildStrategy has no field 'fuse_bn_act'",
         "BuildStrategy.fuse_elewise_add_act_ops = 'yes' is not a bool",
         "memory_optimize_pass",
+        "update_in_backward_pass",
     ]
 
 

@@ -22,6 +22,7 @@ from bireme.passes.fuse_relu_depthwise_conv import fuse_relu_depthwise_conv
 from bireme.passes.gradient_scale import gradient_scale
 from bireme.passes.memory_optimize import memory_optimize
 from bireme.passes.notes import Notes
+from bireme.passes.update_in_backward import update_in_backward
 from bireme.runtime import row_blocks
 
 from . import nets
@@ -61,6 +62,7 @@ CASES = {
     "fuse_elementwise": Case(
         fuse_elementwise, nets.gated, ("elementwise", "scale", "sigmoid", "square")
     ),
+    "update_in_backward": Case(update_in_backward, nets.perceptron, ("grad", "sum", "momentum")),
     "gradient_scale": Case(gradient_scale, nets.perceptron, ("fill", "mean")),
 }
 
