@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -25,15 +25,22 @@ from statistics import median
 from fluid_models import MODELS
 from peer import Runner, machine, peer_python
 
-OURS = ("NumPy", "numba")
+OURS = ("NumPy", "extras")
+EXTRAS = {"numba": "numba", "onednn-cpu-gomp": "oneDNN"}
 TORCH = os.environ.get("TORCH_PYTHON", "")
 
 
-def numba() -> str:
-    try:
-        return f", numba {importlib.metadata.version('numba')}"
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+def extras() -> list[str]:
+    """Those that are installed, with their versions."""
+    found = []
+    for package, name in EXTRAS.items():
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(package)}")
+    return found
+
+
+def choice(value: str) -> dict[str, str]:
+    return {"FLAGS_use_numba": value, "FLAGS_use_onednn": value}
 
 
 def with_torch() -> bool:
@@ -45,9 +52,9 @@ def with_torch() -> bool:
 def sides() -> dict[str, tuple[str, str, str, dict[str, str]]]:
     """Interpreter, script, its first argument and environment of each side."""
     us, fluid = sys.executable, peer_python()
-    found = {"NumPy": (us, "fluid_models.py", "bireme", {"FLAGS_use_numba": "off"})}
-    if numba():
-        found["numba"] = (us, "fluid_models.py", "bireme", {"FLAGS_use_numba": "on"})
+    found = {"NumPy": (us, "fluid_models.py", "bireme", choice("off"))}
+    if extras():
+        found["extras"] = (us, "fluid_models.py", "bireme", choice("auto"))
     if fluid is not None:
         found["Fluid 1.8"] = (fluid, "fluid_models.py", "paddle.fluid", {})
     if with_torch():
@@ -113,7 +120,10 @@ def main() -> None:
     parser.add_argument("--save", type=Path)
     parser.add_argument("models", nargs="*", default=list(MODELS))
     options = parser.parse_args()
-    lines = [f"{date.today()}, {machine()}{numba()}", "milliseconds per training step, median"]
+    lines = [
+        f"{date.today()}, {', '.join([machine(), *extras()])}",
+        "milliseconds per training step, median",
+    ]
     print("\n".join(lines), flush=True)
     for threads in options.threads:
         lines += ["", f"threads of each side: {threads or 'its default'}", heading()]
