@@ -1,5 +1,5 @@
 # make environment | run | test | slow | thorough | malformed | check | format | bench | soak | faults | docs | pictures |
-#      site | dist | protos | gpu | numba | clusters | types | clean
+#      site | dist | protos | gpu | kernels | clusters | types | clean
 # Every target builds its own environment first: only make and CPython 3.11 or newer are needed.
 # Tests run in a process for each core; `TEST_JOBS=0` keeps to one, as a debugger needs it.
 # `make test PYTHON=python3.13` chooses the interpreter; each one so chosen has its own environment.
@@ -22,7 +22,7 @@ TEST_ARGS ?=
 TEST_JOBS ?= auto
 GPU_ARGS ?=
 
-.PHONY: environment run test slow thorough malformed check format types bench soak faults docs pictures site dist protos gpu numba clusters clean
+.PHONY: environment run test slow thorough malformed check format types bench soak faults docs pictures site dist protos gpu kernels clusters clean
 
 environment: $(STAMP)
 
@@ -97,10 +97,11 @@ protos: types
 gpu: $(STAMP)
 	$(RUN) tools/gpu.py $(GPU_ARGS)
 
-numba: $(STAMP) types
-	$(RUN) -m venv build/numba
-	build/numba/bin/pip install -q --disable-pip-version-check -e '.[dev,numba]'
-	build/numba/bin/pytest tests/ops tests/models $(TEST_ARGS)
+# With the optional libraries that kernels use
+kernels: $(STAMP) types
+	$(RUN) -m venv build/kernels
+	build/kernels/bin/pip install -q --disable-pip-version-check -e '.[dev,numba,onednn]'
+	build/kernels/bin/pytest -n $(TEST_JOBS) tests/ops tests/models tests/runtime $(TEST_ARGS)
 
 # With Ray, MPI, Slurm and S3, as far as they are installed here
 clusters: $(STAMP) types

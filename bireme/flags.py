@@ -175,6 +175,11 @@ TABLE: tuple[Flag, ...] = (
         "threads that share one operator's work; 0: as many as NumPy's BLAS would use",
     ),
     Flag("use_numba", "auto", "compiled forms of kernels on the CPU: auto (if installed), on, off"),
+    Flag(
+        "use_onednn",
+        "auto",
+        "oneDNN for convolutions and large products on the CPU: auto (if installed), on, off",
+    ),
     Flag("inner_op_parallelism", 0, _KEPT),
     # memory and cuDNN
     Flag("allocator_strategy", "auto_growth", _KEPT),

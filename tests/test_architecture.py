@@ -24,7 +24,8 @@ from tests.support.source_tree import (
 # From the bottom up: a package imports itself and what stands on floors below its own.
 FLOORS = (
     "errors progress_bars protos text_tables version",
-    "flags ending extras",
+    "flags ending",
+    "extras",
     "job_token paths",
     "ir",
     "drawing",
@@ -97,6 +98,7 @@ HIDDEN = {
     ("bireme/arrays/places.py", "'cupy'"): _CUPY,
     ("bireme/collective/nccl.py", "'cupy.cuda.nccl'"): _CUPY,
     ("bireme/ops/cudnn.py", "'cudnn'"): "cuDNN's frontend is optional",
+    ("bireme/arrays/dnnl.py", "importlib.metadata"): "slow, and only for who may use oneDNN",
     ("bireme/collective/mpi.py", "mpi4py.MPI"): "mpi4py is optional, and starts MPI when it loads",
     ("bireme/collective/register.py", "bireme.net.grpc_client"): _GRPC,
     ("bireme/collective/register.py", "bireme.net.grpc_server"): _GRPC,

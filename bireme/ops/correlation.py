@@ -17,7 +17,7 @@ import numpy as np
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
 
-from . import cudnn, windows
+from . import cudnn, onednn, windows
 from .products import matmul
 from .unrolled import Unrolling, unrolling
 from .windows import Geometry
@@ -28,7 +28,8 @@ _MANY = 512  # outputs of all samples: then BLAS gains by having the larger matr
 
 def convolve(xp: Any, x: Array, w: Array, geo: Geometry, groups: int) -> Array:
     """x [N, C, in...] with w [O, C / groups, kernel...]: [N, O, out...]."""
-    if xp is not np and (found := cudnn.forward(xp, x, w, geo)) is not None:
+    found = onednn.forward(x, w, geo) if xp is np else cudnn.forward(xp, x, w, geo)
+    if found is not None:
         return found
     out = geo.out(x.shape[2:])
     if _is_depthwise(x, w, groups):
@@ -72,7 +73,11 @@ def filter_gradient(
     """The gradient of w, from x [N, C, in...] and dy [N, O, out...]; in `out`, unless a transposed
     product is faster.
     """
-    if xp is not np and (found := cudnn.filter_gradient(xp, x, dy, geo, shape)) is not None:
+    if xp is np:
+        found = onednn.filter_gradient(x, dy, geo, shape, out)
+    else:
+        found = cudnn.filter_gradient(xp, x, dy, geo, shape)
+    if found is not None:
         return found
     how = unrolling(x.shape, geo, groups, dy.shape[2:], shape[0])
     dy = dy.reshape(len(dy), groups, shape[0] // groups, *dy.shape[2:])
@@ -123,7 +128,11 @@ def input_gradient(
     xp: Any, dy: Array, w: Array, geo: Geometry, groups: int, shape: tuple[int, ...]
 ) -> Array:
     """The gradient of x of this shape, from dy [N, O, out...] and w: the transposed convolution."""
-    if xp is not np and (found := cudnn.input_gradient(xp, dy, w, geo, shape)) is not None:
+    if xp is np:
+        found = onednn.input_gradient(dy, w, geo, shape)
+    else:
+        found = cudnn.input_gradient(xp, dy, w, geo, shape)
+    if found is not None:
         return found
     back = _backwards(dy, w, geo, groups, shape)
     if back is None:

@@ -13,6 +13,8 @@ import numpy as np
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
 
+from . import onednn
+
 __all__ = ["dot", "dots", "matmul"]
 
 _WORTH = 1 << 24  # multiplications: a fifth of a millisecond
@@ -22,8 +24,10 @@ _MOST = 8
 
 def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
     """The product of two matrices, into `out` where it is offered."""
-    if xp is not np or a.size * b.shape[1] < _WORTH:
+    if xp is not np:
         return xp.dot(a, b, out=out)
+    if a.size * b.shape[1] < _WORTH:
+        return onednn.dot(a, b, out)
     (found,) = dots(xp, (a, b, out))
     return found
 
@@ -31,7 +35,7 @@ def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
 def dots(xp: Any, *triples: tuple[Array, Array, Array]) -> list[Array]:
     """The products of several pairs (a, b, out), their pieces side by side."""
     if xp is not np or sum(a.size * b.shape[1] for a, b, _ in triples) < _WORTH:
-        return [xp.dot(a, b, out=out) for a, b, out in triples]
+        return [dot(xp, *triple) for triple in triples]
     results, jobs = [], list[Callable[[], object]]()
     for a, b, out in triples:
         if out is None:
@@ -44,19 +48,21 @@ def dots(xp: Any, *triples: tuple[Array, Array, Array]) -> list[Array]:
 
 def matmul(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
     """The product of two matrices, or of stacks of them."""
-    cost = a.size * b.shape[-1]
-    if xp is not np or cost < _WORTH:
+    if xp is not np:
         return xp.matmul(a, b, out=out)
+    cost = a.size * b.shape[-1]
+    if cost < _WORTH:
+        return onednn.matmul(a, b, out)
     if set(a.shape[:-2] + b.shape[:-2]) <= {1}:  # stacks of one
         flat = None if out is None else out.reshape(out.shape[-2:])
         found = dot(xp, a.reshape(a.shape[-2:]), b.reshape(b.shape[-2:]), flat)
         return found.reshape((1,) * (max(a.ndim, b.ndim) - 2) + found.shape) if out is None else out
     if a.ndim != b.ndim or len(a) != len(b):
-        return xp.matmul(a, b, out=out)
+        return onednn.matmul(a, b, out)
     if out is None:
         shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         out = np.empty((*shape, a.shape[-2], b.shape[-1]), dtype=np.result_type(a, b))
-    lanes.spread(xp, lambda part: np.matmul(a[part], b[part], out=out[part]), len(a), cost)
+    lanes.spread(xp, lambda part: onednn.matmul(a[part], b[part], out[part]), len(a), cost)
     return out
 
 
@@ -69,6 +75,6 @@ def _pieces(a: Array, b: Array, out: Array) -> list[Callable[[], object]]:
     count = 1 if cost < _WORTH else min(_MOST, 2 * max(1, round(cost / (2 * _PIECE))))
     if rows > 2 * columns:
         parts = lanes.cut(rows, count)
-        return [partial(np.matmul, a[part], b, out=out[part]) for part in parts]
+        return [partial(onednn.dot, a[part], b, out[part]) for part in parts]
     parts = lanes.cut(columns, count)
-    return [partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts]
+    return [partial(onednn.dot, a, b[:, part], out[:, part]) for part in parts]
