@@ -116,6 +116,9 @@ class Core:
 
     # -- attendance ------------------------------------------------------------------------
     def _hello(self, event: e.Hello) -> None:
+        if (refusal := refusals.other_size(self._settings, event)) is not None:
+            self._reply(event.ticket, refusal)
+            return
         if self._succession.begins_anew(event):
             self._ended = True
             self._out.append(e.StartOver())
@@ -130,8 +133,7 @@ class Core:
             life = event.trainer, event.incarnation
             self._calls.skip(life, event.first)
             self._succession.ungreeted.discard(life)
-        standing = self._succession.standing(event.trainer)
-        welcome = e.Welcome(self._settings.mode, self._settings.trainers, *standing)
+        welcome = e.Welcome(self._settings.mode, *self._succession.standing(event.trainer))
         self._reply(event.ticket, refusal or welcome)
 
     def _take_over(self, former: tuple[int, int]) -> None:

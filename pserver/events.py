@@ -7,6 +7,8 @@ a counted call of a trainer, so that its repeat is recognised. Nothing here hold
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from bireme.net.membership import UNTOLD, JobSize
+
 __all__ = [
     "INLINE",
     "Abort",
@@ -58,7 +60,9 @@ class Call(NamedTuple):
 # -- events ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A trainer greets. Its next call is `first`; `seen` is the last version that it was sent."""
+    """A trainer greets. Its next call is `first`; `seen` is the last version that it was sent;
+    `size` is what it was told of the job.
+    """
 
     ticket: int
     trainer: int
@@ -66,6 +70,7 @@ class Hello:
     beats: bool = True
     first: int = 1
     seen: int = 0
+    size: JobSize = UNTOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +236,6 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Welcome:
     mode: int
-    trainers: int
     passed: int = 0  # barriers of this trainer, in whatever life
     pushed: int = 0  # pushes since, of a former life
 

@@ -6,7 +6,8 @@ from math import inf
 
 from bireme.net.messages import NOT_GREETED
 
-from .events import Abort, Call, Failure
+from .events import Abort, Call, Failure, Hello
+from .server_spec import Settings
 
 __all__ = [
     "absent",
@@ -21,6 +22,7 @@ __all__ = [
     "needs_barrier",
     "not_greeted",
     "not_owned",
+    "other_size",
     "out_of_range",
     "reported",
     "silent",
@@ -49,6 +51,27 @@ def trainers_named(numbers: Iterable[int]) -> str:
 
 
 # -- who takes part ----------------------------------------------------------------------------
+def other_size(server: Settings, hello: Hello) -> Failure | None:
+    """A refusal where the trainer was told of another job than this server."""
+    its, own = hello.size, server.size
+    if its.trainers not in (0, own.trainers):
+        return Failure(
+            "ConfigError",
+            f"trainer {hello.trainer} was started for {its.trainers} "
+            f"trainer{'s' * (its.trainers > 1)}, server {server.endpoint} for {own.trainers}",
+            hint="give every process the same PADDLE_TRAINERS_NUM (trainers= of transpile)",
+        )
+    if 0 in (its.servers, own.servers) or its[1:] == own[1:]:
+        return None
+    return Failure(
+        "ConfigError",
+        f"trainer {hello.trainer} takes server {server.endpoint} for number {its.server} of "
+        f"{its.servers}; it was started as number {own.server} of {own.servers}",
+        hint="give every process the same list of servers in the same order: "
+        "PADDLE_PSERVERS_IP_PORT_LIST (pservers= of transpile)",
+    )
+
+
 def out_of_range(trainer: int, count: int) -> Failure:
     return Failure(
         "ConfigError",

@@ -23,8 +23,8 @@ def control(ticket: int, said: m.Message) -> e.Event:
     """A small request as an event."""
     match said:
         case m.Hello():
-            calls = said.first, said.seen
-            return e.Hello(ticket, said.trainer, said.incarnation, said.beats, *calls)
+            more = said.first, said.seen, said.size
+            return e.Hello(ticket, said.trainer, said.incarnation, said.beats, *more)
         case m.Heartbeat():
             return e.Heartbeat(ticket, said.trainer, said.incarnation, said.step)
         case m.Complete():

@@ -121,7 +121,6 @@ class Server:
             self._sharing.add((said.trainer, said.incarnation))
         welcome = m.Welcome(
             mode=answer.mode,
-            trainers=answer.trainers,
             incarnation=self.incarnation,
             shared=(said.trainer, said.incarnation) in self._sharing,
             carriers=self.carriers,

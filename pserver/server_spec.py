@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from bireme.errors import ProgramError
 from bireme.ir import BlockRef, DistributedMode, Operator, Program
 from bireme.ir.names import is_counter, without_trainer
+from bireme.net.membership import JobSize
 
 from .footprint import Footprint, footprints
 
@@ -21,6 +22,7 @@ class Settings:
 
     endpoint: str = ""
     index: int = -1
+    servers: int = 0  # of the job; 0: the program does not say
     trainers: int = 1
     mode: int = DistributedMode.SYNC
     dc_asgd: bool = False
@@ -30,6 +32,11 @@ class Settings:
     lr_block: int = -1
     aliases: Mapping[str, str] = field(default_factory=dict)  # accepted name -> name in the program
     touched: Mapping[int, Footprint] = field(default_factory=dict)  # block -> what it costs
+
+    @property
+    def size(self) -> JobSize:
+        """What this server was told of its job."""
+        return JobSize(self.trainers, self.servers, self.index)
 
     def bound(self, name: str) -> str:
         """The program's name of a pushed gradient; with one trainer it may come without suffix."""
@@ -68,6 +75,7 @@ def read_settings(op: Operator, program: Program) -> Settings:
     return Settings(
         endpoint=str(given.get("endpoint", "")),
         index=int(given.get("bireme.server", given.get("pserver_id", -1))),
+        servers=len(program._endpoints),
         trainers=trainers,
         mode=int(given.get("distributed_mode", DistributedMode.SYNC)),
         dc_asgd=bool(given.get("dc_asgd", False)),

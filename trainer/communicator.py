@@ -44,6 +44,7 @@ class Communicator:
             raise InvalidArgument(f"a Communicator needs a Program, not {type(program).__name__}")
         self._given = dict(kwargs or {})
         self._envs = {name.removeprefix("FLAGS_"): value for name, value in (envs or {}).items()}
+        self._program = program
         self._trainer = i.trainer_of(program)
         self._mode = _mode_of(program) if mode is None else int(mode)
         self._wanted = Wanted(_receives(program))
@@ -56,7 +57,7 @@ class Communicator:
         """From now on the program's sends and receives go through this communicator."""
         if self.is_running():
             return
-        trainer = trainers.of(self._trainer)
+        trainer = trainers.of(self._trainer, self._program)
         if trainer.strategy is not trainer.immediate:
             raise ConfigError(
                 f"another Communicator is running for trainer {self._trainer}",

@@ -26,6 +26,8 @@ class JobState:
     ) -> None:
         self.trainer = trainer
         self.incarnation = incarnation
+        self.trainers = 0  # of the job, as this trainer's program says
+        self.endpoints: list[str] = []  # of its servers
         self.times = times
         self.step = 0
         self.failure: BiremeError | None = None

@@ -45,7 +45,7 @@ class Communication(Effect):
         return cls(ops, context)
 
     def run(self, env: Env) -> None:
-        trainer = trainers.of(self._number)
+        trainer = trainers.of(self._number, self._program)
         if self._last:  # which step it is, is known before any trainer can have saved this one
             saver = trainer.saver
         for step in self._steps:

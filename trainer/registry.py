@@ -7,6 +7,7 @@ import threading
 
 from bireme.arrays.malloc import keep_memory
 from bireme.ending import at_exit, describe
+from bireme.ir import Program
 from bireme.monitoring.counters import tally
 from bireme.net.carriers import Dial, Endpoint
 from bireme.net.grpc_client import GrpcEndpoint
@@ -31,8 +32,8 @@ class Registry:
         self._lock = threading.Lock()
         self._begun = False
 
-    def of(self, number: int) -> Trainer:
-        """A trainer, made when first asked for."""
+    def of(self, number: int, program: Program | None = None) -> Trainer:
+        """A trainer, made when first asked for; its program says how large the job is."""
         with self._lock:
             trainer = self._trainers.get(number)
             if trainer is None:
@@ -40,6 +41,9 @@ class Registry:
                 tally.enter("trainer", number)
                 tally.rewinds = rewound()
                 trainer = Trainer(number, self.dial, times(), leave_now)
+                if program is not None:
+                    trainer.job.trainers = program._trainers
+                    trainer.job.endpoints = program._endpoints
                 self._trainers[number] = trainer
             return trainer
 

@@ -15,6 +15,7 @@ from bireme.net import sockets
 from bireme.net.carriers import Carrier, Endpoint, Unreachable
 from bireme.net.error_replies import raised
 from bireme.net.frames import decode, encode
+from bireme.net.membership import JobSize
 from bireme.net.memory import Arena, available
 from bireme.rewinding import allowed
 
@@ -139,6 +140,7 @@ def _greeted(
         segment=arena.name if arena else "",
         first=first,
         seen=seen,
+        size=_size(job, endpoint.endpoint),
     )
     welcome = say(endpoint, hello, timeout, wait=True)
     if not isinstance(welcome, m.Welcome):
@@ -155,6 +157,13 @@ def _greeted(
         arena=arena if welcome.shared else None,
     )
     return session, welcome.earlier
+
+
+def _size(job: JobState, endpoint: str) -> JobSize:
+    """What this trainer was told of its job, and which server it takes this one for."""
+    if endpoint not in job.endpoints:
+        return JobSize(job.trainers)
+    return JobSize(job.trainers, len(job.endpoints), job.endpoints.index(endpoint))
 
 
 def _offers(welcome: m.Welcome) -> list[m.Offer]:

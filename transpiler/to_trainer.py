@@ -79,6 +79,7 @@ def mark(program: Program, plan: Plan) -> None:
     program._ps_endpoint = cluster.current
     program._is_chief = cluster.trainer_id == 0
     program._trainer_id = cluster.trainer_id
+    program._trainers = cluster.trainers
     program._distributed_lookup_table = plan.tables[0].param if plan.tables else None
 
 

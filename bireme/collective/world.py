@@ -124,7 +124,11 @@ class World:
             except PeerLost:
                 state = m.State(missing=[0])
             if state.refused:
-                raise ConfigError(state.refused, hint="start every rank with the same settings")
+                raise ConfigError(
+                    state.refused,
+                    hint="give every rank the same number of ranks (PADDLE_TRAINER_ENDPOINTS, "
+                    "WORLD_SIZE) and the same settings",
+                )
             if state.members:
                 return state
             if time.monotonic() > deadline:

@@ -29,6 +29,7 @@ class Program:
         self._is_distributed: bool = False
         self._is_chief: bool = False
         self._endpoints: list[str] = []
+        self._trainers = 0  # of the job; 0: the program was not told
         self._ps_endpoint: str | None = None
         self._distributed_lookup_table: str | None = None
         self._trainers_endpoints: list[str] = []

@@ -7,11 +7,24 @@ jobs, whose members are ranks; both word their own messages.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["Member", "Membership", "Refusal"]
+__all__ = ["UNTOLD", "JobSize", "Member", "Membership", "Refusal"]
 
 Cause = TypeVar("Cause")
+
+
+class JobSize(NamedTuple):
+    """What a process was told of its job: how many trainers and servers it has, and which of the
+    servers is meant. 0 and -1: it was not told.
+    """
+
+    trainers: int = 0
+    servers: int = 0
+    server: int = -1
+
+
+UNTOLD = JobSize()
 
 
 class Refusal(Enum):

@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from .membership import UNTOLD, JobSize
+
 __all__ = [
     "NOT_GREETED",
     "Abort",
@@ -111,6 +113,7 @@ class Hello(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     segment: str = ""
     first: int = 1
     seen: int = 0
+    size: JobSize = UNTOLD
 
 
 class Heartbeat(Message, frozen=True, array_like=True, tag=True, kw_only=True):
@@ -160,7 +163,6 @@ class Welcome(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     """The answer to Hello: how this server runs, and which life of it this is."""
 
     mode: int
-    trainers: int
     incarnation: int
     shared: bool = False  # both processes can map the same memory
     carriers: tuple[Offer, ...] = ()  # best first

@@ -95,7 +95,7 @@ FRAMES = [
         frame(m.Heartbeat(trainer=0, incarnation=1, step=3)),
         frame(m.Complete(trainer=0, incarnation=1)),
         frame(m.Abort(trainer=0, incarnation=1, step=3, cause="why")),
-        frame(m.Welcome(mode=0, trainers=2, incarnation=1, carriers=(m.TcpPort(1),), key=b"k")),
+        frame(m.Welcome(mode=0, incarnation=1, carriers=(m.TcpPort(1),), key=b"k")),
         frame(m.Values(version=3), {"w": np.ones(3)}),
         frame(m.Refused(kind="PeerLost", text="gone", peer="trainer 1", step=3)),
     )

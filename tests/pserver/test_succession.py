@@ -49,7 +49,7 @@ def test_a_successor_hears_where_its_former_life_was() -> None:
     made.apply_all()
     made.push(0, "w@GRAD.trainer_0")
     made.say(e.Reset(0, 1))
-    assert made.answers[greet(made)] == e.Welcome(0, 2, passed=1, pushed=1)
+    assert made.answers[greet(made)] == e.Welcome(0, passed=1, pushed=1)
 
 
 def test_what_was_pushed_serves_the_barrier_that_inherits_it() -> None:
@@ -80,7 +80,7 @@ def test_a_barrier_that_has_come_counts_for_the_successor() -> None:
     made.push(0, "w@GRAD.trainer_0")
     made.barrier(0)
     made.say(e.Reset(0, 1))
-    assert made.answers[greet(made)] == e.Welcome(0, 2, passed=1, pushed=0)
+    assert made.answers[greet(made)] == e.Welcome(0, passed=1, pushed=0)
     (pulled,) = act(made, 2, e.Pull)
     assert pulled not in made.answers  # the round is open
     made.round(1)

@@ -1,12 +1,16 @@
-"""Greeting a server that does not answer: how long, what is printed meanwhile, and the error."""
+"""Greeting a server that does not answer, or belongs to another job: how long it takes, what is
+printed meanwhile, and the error.
+"""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import bireme as fluid
 from bireme.errors import BiremeError, ConfigError, PeerLost
 from bireme.job_token import FILE, TOKEN
 from bireme.net import sockets
@@ -15,6 +19,11 @@ from bireme.net.grpc_client import GrpcEndpoint
 from bireme.net.heartbeat import Times
 from bireme.trainer import session
 from bireme.trainer.job_state import JobState
+from bireme.trainer.registry import trainers
+
+from ..support.carriers import CARRIERS
+from ..support.cluster import cluster, descending, tiny_server
+from ..support.job import Job
 
 
 class Absent:
@@ -69,3 +78,60 @@ def test_a_token_that_cannot_be_read_is_an_error_at_once(
     server.close()
     assert isinstance(error, ConfigError)
     assert "cannot read the job token" in str(error)
+
+
+@pytest.mark.parametrize("carrier", ["", *CARRIERS])
+def test_another_number_of_trainers_is_refused_at_once(carrier: str) -> None:
+    with cluster(carrier=carrier) as made:
+        made.serve(*(given := tiny_server(trainers=2)), descending(*given))
+        trainer = made.trainer(0)
+        trainer.job.trainers = 3
+        with pytest.raises(ConfigError) as caught:
+            trainer.servers.greet(["s0"])
+    assert "trainer 0 was started for 3 trainers, server s0 for 2" in str(caught.value)
+    assert "PADDLE_TRAINERS_NUM" in str(caught.value)
+
+
+def plain_model() -> tuple[Any, Any, Any]:
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [-1, 4], "float32")
+        loss = fluid.layers.mean(fluid.layers.fc(x, 3))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    return main, startup, loss
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"trainers": 3}, "was started for 3 trainers, server 127.0.0.1:7000 for 2"),
+        ({"trainers": 1}, "was started for 1 trainer, server 127.0.0.1:7000 for 2"),
+        ({"servers": 3}, "for number 0 of 3; it was started as number 0 of 2"),
+        ({"servers": 1}, "for number 0 of 1; it was started as number 0 of 2"),
+    ],
+)
+def test_a_program_for_another_job_is_refused_at_once(
+    more: dict[str, int], expected: str, sync: bool
+) -> None:
+    job = Job(plain_model, sync=sync)
+    other = replace(job, **more)
+    with job.servers_up():
+        trainer, startup = other.trainer(0)
+        with pytest.raises(ConfigError) as caught:
+            trainer.executor.run(startup, scope=trainer.scope)
+        trainers.close(0, caught.value)
+    assert expected in str(caught.value)
+    assert "give every process the same" in str(caught.value)
+
+
+def test_servers_in_another_order_are_refused_at_once() -> None:
+    job = Job(plain_model)
+    with job.servers_up():
+        trainer, startup = job.trainer(0)
+        startup._endpoints.reverse()
+        with pytest.raises(ConfigError) as caught:
+            trainer.executor.run(startup, scope=trainer.scope)
+        trainers.close(0, caught.value)
+    assert "as number" in str(caught.value)
+    assert "in the same order" in str(caught.value)
