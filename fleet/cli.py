@@ -81,7 +81,8 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
     PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ENDPOINTS.
     What trainer 0 prints appears here, and every process writes a log. If one fails, the others
     are ended, the end of its log is shown, and its exit code is returned. With --restart the job
-    begins again, and goes on from its newest checkpoint if it keeps and loads any. In a job with
+    begins again, and goes on from its newest checkpoint if it keeps and loads any; exit code 2, a
+    mistake in the script, its options or its environment, ends it all the same. In a job with
     servers a process that was killed starts again alone: the others go back to the checkpoint with
     it (FLAGS_rewind), or with FLAGS_durability=step wait for it, and the job goes on where it was.
     With --hosts the same command runs on each node, with its own --host. Options of bireme stand

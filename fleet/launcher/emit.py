@@ -12,6 +12,7 @@ from pathlib import Path
 from bireme.errors import ConfigError
 
 from ..role_maker import FIRST_ARE_SERVERS, MEETING, PEERS, SERVERS
+from ..scripts.uncaught import MISTAKE, USER_MISTAKE
 from .job import Job
 
 __all__ = ["KINDS", "emit"]
@@ -75,14 +76,22 @@ def _slurm(job: Job, name: str) -> str:
         "    BIREME_JOB_TOKEN=$(python3 -c 'import secrets; print(secrets.token_hex(32))')",
         "    export BIREME_JOB_TOKEN",
         "fi",
+        *(["mistake=", "trap mistake=1 USR1"] if job.restart else []),
         f"for BIREME_RESTART_COUNT in $(seq 0 {job.restart}); do",
         "    export BIREME_RESTART_COUNT",
         "    srun --distribution=block --kill-on-bad-exit=1 --label \\",
         f"        {_task(job)} && exit 0 || code=$?",
+        *([_UNLESS_MISTAKEN] if job.restart else []),
         "done",
         "exit $code",
     ]
     return "\n".join(lines) + "\n"
+
+
+_UNLESS_MISTAKEN = (
+    f"    [ -z \"$mistake\" ] || {{ echo 'the job is not restarted: {MISTAKE}' >&2; "
+    f"exit {USER_MISTAKE}; }}"
+)
 
 
 def _rewinds(job: Job) -> bool:
@@ -91,13 +100,19 @@ def _rewinds(job: Job) -> bool:
 
 
 def _task(job: Job) -> str:
-    """One task: a process that is killed by a signal is started again."""
+    """One task: a process that is killed by a signal is started again, if the others wait for it.
+    Of a mistake it tells the batch script: what srun returns is the end of those that it kills.
+    """
     command = shlex.join(_command(job))
-    if not _rewinds(job):
+    if not job.restart:
         return command
-    again = '[ "$code" -gt 128 ] && [ "$code" != 143 ]'
-    loop = f"for n in $(seq 0 {job.restart}); do {command}; code=$?; {again} || break; done"
-    return f"bash -c {shlex.quote(f'{loop}; exit $code')}"
+    run = f"{command}; code=$?"
+    if _rewinds(job):
+        again = '[ "$code" -gt 128 ] && [ "$code" != 143 ]'
+        run = f"for n in $(seq 0 {job.restart}); do {run}; {again} || break; done"
+    told = 'scancel --batch --signal=USR1 "$SLURM_JOB_ID"'
+    run += f'; [ "$code" = {USER_MISTAKE} ] && {told}; exit $code'
+    return f"bash -c {shlex.quote(run)}"
 
 
 def _shape(job: Job) -> str:
@@ -149,7 +164,7 @@ def _indexed_job(
     return _JOB.format(
         name=name, role=role, count=count, image=json.dumps(image), own=own, port=PORT,
         retries=job.restart * (1 if _rewinds(job) else count), command=json.dumps(_command(job)),
-        variables="\n".join(lines), device=device,
+        variables="\n".join(lines), device=device, mistake=USER_MISTAKE,
     )  # fmt: skip
 
 
@@ -183,6 +198,13 @@ spec:
   completions: {count}
   parallelism: {count}
   backoffLimit: {retries}
+  podFailurePolicy:
+    rules:
+      - action: FailJob
+        onExitCodes:
+          containerName: {role}
+          operator: In
+          values: [{mistake}]
   template:
     metadata:
       labels:

@@ -16,6 +16,7 @@ from bireme.job_token import ensure_token
 from bireme.monitoring.counters import NO_ROLE
 
 from ..progress import PEERS, TOLD
+from ..scripts.uncaught import MISTAKE, USER_MISTAKE
 from ..signals import ENDING
 from ..telemetry.job_file import JobFile, Process, last_steps
 from . import observing
@@ -41,9 +42,9 @@ def run_job(
     runner: Runner | None = None,
 ) -> int:
     """Run the cluster to its end, with restarts after failures if the job allows them: of a killed
-    process alone in a job with servers, else of the whole job. The exit code is the first
-    failure's, or 0. `announce` prints the processes before they start; `runner` starts them, by
-    default on this machine.
+    process alone in a job with servers, else of the whole job; a user's mistake would come again,
+    and ends it. The exit code is the first failure's, or 0. `announce` prints the processes before
+    they start; `runner` starts them, by default on this machine.
     """
     job.check()
     observing.check(job)
@@ -68,7 +69,10 @@ def run_job(
         here = runner or LocalMachine()
         code, stopped = _run_once(job, given, here, announce or listed, restarts)
         left = restarts.left
-        if code == 0 or stopped or left == 0:
+        mistaken = code == USER_MISTAKE
+        if code == 0 or stopped or left == 0 or mistaken:
+            if mistaken and left:
+                say(f"the job is not restarted: {MISTAKE}")
             observing.write_trace(job, log_dir, say)
             return code
         left, attempt = left - 1, attempt + 1

@@ -13,9 +13,10 @@ from bireme.errors import BiremeError, PeerError
 
 from ..signals import INTERRUPTED
 
-__all__ = ["USER_MISTAKE", "exit_code", "install", "interrupted"]
+__all__ = ["MISTAKE", "USER_MISTAKE", "exit_code", "install", "interrupted"]
 
 USER_MISTAKE = 2
+MISTAKE = f"exit code {USER_MISTAKE} means a mistake that a restart does not fix"
 FAILURE = 1
 
 

@@ -98,6 +98,15 @@ def test_pods_that_lose_one_go_back_in_place_while_it_alone_is_started_again(scr
         assert all("FLAGS_rewind" not in environ for environ in pods(job))
 
 
+@pytest.mark.parametrize("options", [{}, {"restart": 3}, {"mode": "nccl2", "restart": 3}])
+def test_a_pod_that_ends_with_a_mistake_ends_its_job(script: str, options: dict[str, Any]) -> None:
+    for job in documents(Job(script, **options))[1:]:
+        (rule,) = job["spec"]["podFailurePolicy"]["rules"]
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        codes = {"containerName": container["name"], "operator": "In", "values": [2]}
+        assert rule == {"action": "FailJob", "onExitCodes": codes}
+
+
 def test_ranks_of_an_all_reduce_job_are_all_started_again(script: str) -> None:
     """The others end with the one that is killed, and each of them counts as failed."""
     job = Job(script, trainers=3, mode="nccl2", restart=4)
@@ -107,15 +116,21 @@ def test_ranks_of_an_all_reduce_job_are_all_started_again(script: str) -> None:
 
 
 SRUN = """#!/usr/bin/env bash
-# what srun does, on one node: a process for each task, the largest exit code
+# what srun does, on one node: a process for each task, the exit code of one that failed
 while [[ "$1" == --* ]]; do shift; done
 codes=0; pids=()
 for i in $(seq 0 $((NTASKS - 1))); do
-    SLURM_PROCID=$i SLURM_NTASKS=$NTASKS SLURM_STEP_NUM_TASKS=$NTASKS SLURM_NODEID=0 \\
+    SLURM_JOB_ID=$PPID \\
+        SLURM_PROCID=$i SLURM_NTASKS=$NTASKS SLURM_STEP_NUM_TASKS=$NTASKS SLURM_NODEID=0 \\
         SLURM_STEP_NODELIST=localhost SLURM_STEP_TASKS_PER_NODE=$NTASKS "$@" & pids+=($!)
 done
-for pid in "${pids[@]}"; do wait "$pid" || codes=1; done
+for pid in "${pids[@]}"; do wait "$pid" || codes=$?; done
 exit $codes
+"""
+
+
+SCANCEL = """#!/usr/bin/env bash
+[ "$*" = "--batch --signal=USR1 $SLURM_JOB_ID" ] && kill -USR1 "$SLURM_JOB_ID"
 """
 
 
@@ -123,8 +138,9 @@ def ran(job: Job, folder: Path, *words: str) -> "subprocess.CompletedProcess[str
     """A batch script as it runs where srun is ours."""
     text = emit("slurm", job)
     tasks = next(line for line in text.splitlines() if line.startswith("#SBATCH --ntasks="))
-    (folder / "srun").write_text(SRUN)
-    (folder / "srun").chmod(0o755)
+    for name, script in (("srun", SRUN), ("scancel", SCANCEL)):
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
     path = f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin"
     environ = {"PATH": path, "NTASKS": tasks.partition("=")[2]}
     return subprocess.run(
@@ -151,7 +167,20 @@ def test_a_batch_script_begins_again_as_often_as_it_may(tmp_path: Path) -> None:
     )
     job = Job(str(tmp_path / "fails.py"), trainers=1, mode="nccl2", restart=1)
     done = ran(job, tmp_path)
-    assert (done.returncode, done.stdout.split()) == (1, ["0", "1"])
+    assert (done.returncode, done.stdout.split()) == (3, ["0", "1"])
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("options", [{"servers": 1, "trainers": 1}, {"mode": "nccl2"}])
+def test_a_batch_script_does_not_repeat_a_mistake(tmp_path: Path, options: dict[str, Any]) -> None:
+    (tmp_path / "fails.py").write_text(
+        "import os, signal\nprint('try', flush=True)\n"
+        "if os.environ['SLURM_PROCID'] == '1':\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "raise SystemExit(2)\n"
+    )
+    done = ran(Job(str(tmp_path / "fails.py"), restart=2, **options), tmp_path)
+    assert (done.returncode, done.stdout.split()) == (2, ["try", "try"])
+    assert "not restarted: exit code 2 means a mistake" in done.stderr
 
 
 @pytest.mark.wire

@@ -290,6 +290,19 @@ def test_a_job_that_failed_is_started_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.wire
+def test_a_mistake_is_not_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("print('try')\nraise SystemExit(2)\n")
+    command = [sys.executable, "-m", "bireme", "launch", "--mode", "nccl2", "--grace", "0.2"]
+    ran = subprocess.run(
+        [*command, "--restart", "3", "job.py"],
+        cwd=tmp_path, capture_output=True, text=True, env=os.environ,
+    )  # fmt: skip
+    assert ran.returncode == 2, ran.stdout
+    assert "the job is not restarted: exit code 2" in ran.stdout
+    assert (tmp_path / "log" / "workerlog.0").read_text() == "try\n"
+
+
+@pytest.mark.wire
 def test_cuda_places_mean_the_cpu_with_cpu_and_name_the_way_out_without(tmp_path: Path) -> None:
     (tmp_path / "gpu.py").write_text(
         "import paddle.fluid as fluid\n"
