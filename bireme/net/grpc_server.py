@@ -11,8 +11,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from bireme.errors import BiremeError, ConfigError
+from bireme.errors import BiremeError
 
+from . import sockets
 from .carriers import Handler, answers
 from .grpc_options import CALL, EXCHANGE, server_options
 from .ports import reserved_ports
@@ -111,14 +112,10 @@ class _Methods(Guarded):
 
 
 def _bind(server: Any, endpoint: str) -> int:
-    port = bind_port(server, endpoint)
-    if port == 0:
-        raise ConfigError(
-            f"cannot listen at {endpoint}",
-            where="the port is in use, or the address is not this machine's",
-            hint="end the process that holds the port (`ss -ltnp`), or choose another endpoint",
-        ) from None
-    return port
+    sockets.bind(endpoint).close()  # of a port that it cannot have gRPC prints a line of its own
+    if port := bind_port(server, endpoint):
+        return port
+    raise sockets.cannot_listen(endpoint, "the port was taken meanwhile")
 
 
 def _is_reserved(endpoint: str) -> bool:

@@ -30,6 +30,7 @@ __all__ = [
     "RETRY_SECONDS",
     "accept",
     "bind",
+    "cannot_listen",
     "connect_tcp",
     "connect_unix",
     "greet",
@@ -89,11 +90,16 @@ def bind(endpoint: str) -> socket.socket:
         bound.bind((host, int(port)))
     except OSError as error:
         bound.close()
-        raise ConfigError(
-            f"cannot listen on {endpoint}: {error.strerror}",
-            hint="choose another endpoint, or end the process that holds the port (`ss -ltnp`)",
-        ) from None
+        raise cannot_listen(endpoint, str(error.strerror)) from None
     return bound
+
+
+def cannot_listen(endpoint: str, reason: str) -> ConfigError:
+    """The error for an endpoint that cannot be had."""
+    return ConfigError(
+        f"cannot listen on {endpoint}: {reason}",
+        hint="choose another endpoint, or end the process that holds the port (`ss -ltnp`)",
+    )
 
 
 # -- connecting --------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class TestSockets(OverWorlds):
 def test_the_endpoint_in_use_is_one_clear_error(free_port):
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
-        with pytest.raises(ConfigError, match="port is in use"):
+        with pytest.raises(ConfigError, match="Address already in use"):
             World(0, 2, f"127.0.0.1:{port}", "127.0.0.1:0", FAST)
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
             World(1, 2, "127.0.0.1:1", f"127.0.0.1:{port}", FAST)

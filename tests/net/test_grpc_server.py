@@ -1,16 +1,19 @@
 """What gRPC's server says in a process's log: nothing, when calls end with it or with their
-callers.
+callers, or when it cannot have its port.
 """
 
 import asyncio
 import contextlib
 import logging
+import socket
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import grpc.aio
 import pytest
 
+from bireme.errors import ConfigError
+from bireme.job_token import TOKEN
 from bireme.net.carriers import Unreachable
 from bireme.net.grpc_client import GrpcEndpoint
 from bireme.net.grpc_server import listening, unary_methods
@@ -67,3 +70,24 @@ def test_that_a_caller_is_gone_when_its_answer_comes_is_no_news(
     except fault:
         logging.getLogger("grpc._cython.cygrpc").exception("raised by servicer method")
     assert len(caplog.records) == logged
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [("127.0.0.1", "Address already in use"), ("192.0.2.1", "Cannot assign requested address")],
+)
+def test_a_port_that_cannot_be_had_is_one_error(
+    host: str, reason: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN, "t" * 32)
+
+    async def serve(endpoint: str) -> None:
+        async with listening(endpoint, {}, 5.0):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = f"{host}:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError) as caught:
+            asyncio.run(serve(endpoint))
+    assert f"cannot listen on {endpoint}: {reason}" in str(caught.value)
+    assert capfd.readouterr() == ("", "")

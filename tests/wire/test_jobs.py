@@ -283,7 +283,7 @@ def test_a_port_in_use_is_a_clear_error(job: MakeJob) -> None:
         taken.listen()
         server = made.start(made.endpoints[0], BIREME_RESERVED_PORTS="")
         assert server.wait() == 1
-    assert "ConfigError: cannot listen at 127.0.0.1" in server.text
+    assert "ConfigError: cannot listen on 127.0.0.1" in server.text
     assert "choose another endpoint" in server.text
 
 

@@ -155,7 +155,7 @@ def test_a_port_in_use_is_a_config_error(live: Any) -> None:
         async with listening(taken, {}, 5.0):
             pass
 
-    with pytest.raises(ConfigError, match=f"cannot listen at {taken}"):
+    with pytest.raises(ConfigError, match=f"cannot listen on {taken}"):
         asyncio.run(again())
 
 
