@@ -10,8 +10,12 @@ from typing import NamedTuple
 from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument, UnsupportedError
 
-from .packing import sigmoid
+from .lstm_steps import STEPS, Steps, kind_of, run_backward, run_forward
+from .packing import Packed, before, unpacked
+from .products import dot
 from .table import GradOp, Infer, op
+
+_KIND = kind_of((2, 0, 1, 3), ("sigmoid", "tanh", "tanh"))
 
 
 class _Weights(NamedTuple):
@@ -41,51 +45,70 @@ def _weights(flat: Array, width: int, size: int, layers: int, sides: int) -> lis
 
 
 class _Trace(NamedTuple):
-    """What the gradient of one layer in one direction needs; time runs as the layer ran."""
+    """What the gradient of one layer in one direction needs."""
 
-    x: Array
-    gates: Array
-    cells: Array
+    run: Packed
+    distance: int  # in rows, from a step to the next
+    x: Array  # [rows, D], as all that is not packed
+    first: tuple[Array, Array]  # state and cell
+    gates: Array  # packed
+    activated: Array  # cells, packed
     hidden: Array
+    cells: Array
+
+    def last(self, values: Array) -> Array:
+        """Those of the last step, which may have run first or last."""
+        begin, end = self.run.bounds[-1]
+        return values[self.run.rows[begin:end]]
 
 
-def _run(xp: Array, x: Array, h: Array, c: Array, w: _Weights) -> _Trace:
-    """All steps; cells and hidden states have the initial ones in front."""
-    size = h.shape[1]
-    gates = x @ w.of_input.T + (w.bias_input + w.bias_state)
-    cells = xp.empty((len(x) + 1, *c.shape), dtype=x.dtype)
-    hidden = xp.empty_like(cells)
-    cells[0], hidden[0] = c, h
-    for t in range(len(x)):
-        g = gates[t]
-        g += hidden[t] @ w.of_state.T
-        g[:, : 2 * size] = sigmoid(xp, g[:, : 2 * size])
-        g[:, 2 * size : 3 * size] = xp.tanh(g[:, 2 * size : 3 * size])
-        g[:, 3 * size :] = sigmoid(xp, g[:, 3 * size :])
-        enter, forget, new, leave = (g[:, k * size : (k + 1) * size] for k in range(4))
-        cells[t + 1] = forget * cells[t] + enter * new
-        hidden[t + 1] = leave * xp.tanh(cells[t + 1])
-    return _Trace(x, gates, cells, hidden)
+def _packed(xp: Array, steps: int, batch: int, *, reverse: bool) -> Packed:
+    rows = xp.arange(steps * batch).reshape(steps, batch)
+    bounds = tuple((t * batch, (t + 1) * batch) for t in range(steps))
+    rows = xp.ascontiguousarray(rows[::-1]) if reverse else rows
+    return Packed(rows.reshape(-1), xp.arange(batch), bounds)
+
+
+def _run(xp: Array, x: Array, h: Array, c: Array, w: _Weights, side: int, steps: Steps) -> _Trace:
+    """All steps of [step, batch, D], backwards in the second of two directions."""
+    run = _packed(xp, len(x), len(h), reverse=side == 1)
+    x = x.reshape(-1, x.shape[2])
+    gates = dot(xp, x, w.of_input.T)
+    forward = steps.forward(xp, _KIND, run, gates, w.bias_input + w.bias_state, c)
+    run_forward(xp, run, xp.ascontiguousarray(w.of_state.T), h, forward)
+    hidden = unpacked(xp, forward.hidden, run.rows)
+    distance = -len(h) if side else len(h)
+    return _Trace(
+        run, distance, x, (h, c), forward.gates, forward.activated, hidden, forward.cells()
+    )
 
 
 def _run_back(
-    xp: Array, trace: _Trace, w: _Weights, d_out: Array, d_h: Array, d_c: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Gradients of the gates, the input, the first state and the first cell."""
-    size = d_h.shape[1]
-    d_gates = xp.empty_like(trace.gates)
-    for t in range(len(d_out) - 1, -1, -1):
-        g, d = trace.gates[t], d_gates[t]
-        enter, forget, new, leave = (g[:, k * size : (k + 1) * size] for k in range(4))
-        seen = xp.tanh(trace.cells[t + 1])
-        d_h = d_h + d_out[t]
-        d_c = d_c + d_h * leave * (1 - seen * seen)
-        d[:, :size] = d_c * new * enter * (1 - enter)
-        d[:, size : 2 * size] = d_c * trace.cells[t] * forget * (1 - forget)
-        d[:, 2 * size : 3 * size] = d_c * enter * (1 - new * new)
-        d[:, 3 * size :] = d_h * seen * leave * (1 - leave)
-        d_h, d_c = d @ w.of_state, d_c * forget
-    return d_gates, d_gates @ w.of_input, d_h, d_c
+    xp: Array,
+    trace: _Trace,
+    w: _Weights,
+    into: _Weights,
+    d_out: Array,
+    d_h: Array,
+    d_c: Array,
+    steps: Steps,
+) -> Array:
+    """The gradient of the input. Those of the weights are written `into` theirs, and those of the
+    last state and cell become those of the first.
+    """
+    run, (h, c) = trace.run, trace.first
+    states = trace.gates, trace.activated, trace.cells, c
+    flowing = xp.ascontiguousarray(d_out).reshape(-1, d_out.shape[2])
+    backward = steps.backward(xp, _KIND, run, states, flowing, None)
+    backward.d_c[...] = d_c
+    run_backward(xp, run, w.of_state.T, d_h, backward)
+    d_c[...] = backward.d_c
+    grad = backward.d_x()
+    earlier = before(xp, run, trace.hidden, h, trace.distance)
+    dot(xp, grad.T, trace.x, into.of_input)
+    dot(xp, grad.T, earlier, into.of_state)
+    into.bias_input[...] = into.bias_state[...] = grad.sum(axis=0)
+    return dot(xp, grad, w.of_input)
 
 
 def _shapes(ctx: Infer) -> None:
@@ -97,15 +120,16 @@ def _shapes(ctx: Infer) -> None:
 
 
 def _traces(
-    xp: Array, x: Array, h: Array, c: Array, weights: list[_Weights], sides: int
+    xp: Array, x: Array, h: Array, c: Array, weights: list[_Weights], sides: int, steps: Steps
 ) -> Iterator[_Trace]:
     """Layer by layer, each over the joined outputs of the layer below."""
+    shape = *x.shape[:2], h.shape[2]
     for layer in range(len(weights) // sides):
         outs = []
         for side in range(sides):
             k = layer * sides + side
-            trace = _run(xp, x[::-1] if side else x, h[k], c[k], weights[k])
-            outs.append(trace.hidden[1:][::-1] if side else trace.hidden[1:])
+            trace = _run(xp, x, h[k], c[k], weights[k], side, steps)
+            outs.append(trace.hidden.reshape(shape))
             yield trace
         x = outs[0] if sides == 1 else xp.concatenate(outs, axis=2)
 
@@ -127,6 +151,7 @@ def _check_dropout(dropout_prob: float, num_layers: int, is_test: bool) -> None:
     ),
     returns="Out last_h last_c",
     lod=None,
+    compiled="lstm",
 )
 def cudnn_lstm(
     xp: Array,
@@ -139,19 +164,21 @@ def cudnn_lstm(
     is_bidirec: bool,
     dropout_prob: float,
     is_test: bool,
+    *,
+    steps: Steps = STEPS,
 ) -> tuple[Array, Array, Array]:
     """(step, batch, size) through all layers, and the last states of each."""
     _check_dropout(dropout_prob, num_layers, is_test)
     sides = 2 if is_bidirec else 1
     weights = _weights(W, Input.shape[2], hidden_size, num_layers, sides)
-    traces = list(_traces(xp, Input, InitH, InitC, weights, sides))
-    outs = [t.hidden[1:][::-1] if i % sides else t.hidden[1:] for i, t in enumerate(traces)]
-    out = xp.ascontiguousarray(outs[-1]) if sides == 1 else xp.concatenate(outs[-2:], axis=2)
-    last_h = xp.stack([t.hidden[-1] for t in traces])
-    return out, last_h, xp.stack([t.cells[-1] for t in traces])
+    traces = list(_traces(xp, Input, InitH, InitC, weights, sides, steps))
+    outs = [t.hidden.reshape(*Input.shape[:2], hidden_size) for t in traces[-sides:]]
+    out = outs[0] if sides == 1 else xp.concatenate(outs, axis=2)
+    last_h = xp.stack([t.last(t.hidden) for t in traces])
+    return out, last_h, xp.stack([t.last(t.cells) for t in traces])
 
 
-@op("cudnn_lstm_grad", lod=None)
+@op("cudnn_lstm_grad", lod=None, compiled="lstm")
 def cudnn_lstm_grad(
     xp: Array,
     Input: Array,
@@ -165,32 +192,22 @@ def cudnn_lstm_grad(
     hidden_size: int,
     num_layers: int,
     is_bidirec: bool,
+    *,
+    steps: Steps = STEPS,
 ) -> tuple[Array, Array, Array, Array]:
     sides = 2 if is_bidirec else 1
     weights = _weights(W, Input.shape[2], hidden_size, num_layers, sides)
-    traces = list(_traces(xp, Input, InitH, InitC, weights, sides))
+    traces = list(_traces(xp, Input, InitH, InitC, weights, sides, steps))
     d_w = xp.zeros_like(W)
     parts = _weights(d_w, Input.shape[2], hidden_size, num_layers, sides)
-    d_h0 = xp.zeros_like(InitH) if dlast_h is None else dlast_h.copy()
-    d_c0 = xp.zeros_like(InitC) if dlast_c is None else dlast_c.copy()
+    d_h = xp.zeros_like(InitH) if dlast_h is None else dlast_h.copy()
+    d_c = xp.zeros_like(InitC) if dlast_c is None else dlast_c.copy()
     d_x = xp.zeros_like(Out) if dOut is None else dOut
     for layer in range(num_layers - 1, -1, -1):
         flowing, d_x = d_x, 0
         for side in range(sides):
             k = layer * sides + side
             own = flowing[..., side * hidden_size : (side + 1) * hidden_size]
-            found = _run_back(
-                xp, traces[k], weights[k], own[::-1] if side else own, d_h0[k], d_c0[k]
-            )
-            d_gates, below, d_h0[k], d_c0[k] = found
-            _fill_gradient(parts[k], traces[k], d_gates)
-            d_x = d_x + (below[::-1] if side else below)
-    return d_x, d_h0, d_c0, d_w
-
-
-def _fill_gradient(into: _Weights, trace: _Trace, d_gates: Array) -> None:
-    flat = d_gates.reshape(-1, d_gates.shape[2])
-    into.of_input[...] = flat.T @ trace.x.reshape(-1, trace.x.shape[2])
-    before = trace.hidden[:-1]
-    into.of_state[...] = flat.T @ before.reshape(-1, before.shape[2])
-    into.bias_input[...] = into.bias_state[...] = flat.sum(axis=0)
+            below = _run_back(xp, traces[k], weights[k], parts[k], own, d_h[k], d_c[k], steps)
+            d_x = d_x + below.reshape(*Input.shape[:2], -1)
+    return d_x, d_h, d_c, d_w

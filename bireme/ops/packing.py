@@ -62,6 +62,21 @@ def previous(xp: Array, run: Packed, values: Array, initial: Array) -> Array:
     return out
 
 
+def before(xp: Array, run: Packed, values: Array, initial: Array, distance: int) -> Array:
+    """For each row, as they stand unpacked, the value of the step before, which stands `distance`
+    rows before it.
+    """
+    out = xp.empty_like(values)
+    if distance > 0:
+        out[distance:] = values[:-distance]
+    else:
+        out[:distance] = values[-distance:]
+    if run.bounds:
+        first = run.bounds[0][1]
+        out[run.rows[:first]] = initial[:first]
+    return out
+
+
 def initial(xp: Array, given: Array, run: Packed, width: int, like: Array) -> Array:
     if given is None:
         return xp.zeros((len(run.order), width), dtype=like.dtype)
@@ -76,10 +91,13 @@ def initial_gradient(xp: Array, grad: Array, order: Array) -> Array:
 
 # -- activations ------------------------------------------------------------------------------
 class Activation(NamedTuple):
-    """A function, which may write over its argument, and its derivative by the function's value."""
+    """A function (xp, x, out) and its derivative by the function's value (xp, y, out).
+
+    Both compute in `out` where that is given, which for the function may be its argument.
+    """
 
     value: Callable[..., Array]
-    slope: Callable[[Array, Array], Array]
+    slope: Callable[..., Array]
 
 
 def sigmoid(xp: Array, x: Array, out: Array = None) -> Array:
@@ -89,23 +107,48 @@ def sigmoid(xp: Array, x: Array, out: Array = None) -> Array:
     return xp.multiply(found, 0.5, out=found if out is None else out)
 
 
-def _identity(xp: Array, x: Array, out: Array = None) -> Array:
-    return x
+def _sigmoid_slope(xp: Array, y: Array, out: Array = None) -> Array:
+    found = xp.subtract(1, y, out=out)
+    found *= y
+    return found
 
 
 def _tanh(xp: Array, x: Array, out: Array = None) -> Array:
     return xp.tanh(x, out=out)
 
 
+def _tanh_slope(xp: Array, y: Array, out: Array = None) -> Array:
+    found = xp.multiply(y, y, out=out)
+    return xp.subtract(1, found, out=found)
+
+
 def _relu(xp: Array, x: Array, out: Array = None) -> Array:
     return xp.maximum(x, 0, out=out)
 
 
+def _relu_slope(xp: Array, y: Array, out: Array = None) -> Array:
+    return xp.sign(y, out=out)
+
+
+def _identity(xp: Array, x: Array, out: Array = None) -> Array:
+    if out is None or out is x:
+        return x
+    out[...] = x
+    return out
+
+
+def _identity_slope(xp: Array, y: Array, out: Array = None) -> Array:
+    if out is None:
+        return xp.ones_like(y)
+    out[...] = 1
+    return out
+
+
 ACTIVATIONS: dict[Any, Activation] = {
-    "identity": Activation(_identity, lambda xp, y: xp.ones_like(y)),
-    "sigmoid": Activation(sigmoid, lambda xp, y: y * (1 - y)),
-    "tanh": Activation(_tanh, lambda xp, y: 1 - y * y),
-    "relu": Activation(_relu, lambda xp, y: (y > 0).astype(y.dtype)),
+    "identity": Activation(_identity, _identity_slope),
+    "sigmoid": Activation(sigmoid, _sigmoid_slope),
+    "tanh": Activation(_tanh, _tanh_slope),
+    "relu": Activation(_relu, _relu_slope),
 }
 NUMBERED = ("identity", "sigmoid", "tanh", "relu")
 

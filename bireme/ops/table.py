@@ -196,12 +196,14 @@ class Row:
             raise
 
     def parameters(self, kernel: Kernel) -> list[Parameter]:
-        """How each parameter of a kernel of this row is bound.
+        """How each parameter of a kernel of this row is bound; one that can only be given by name
+        is left at its default, see `bireme.ops.compiled`.
 
         Raises:
             TypeError: a parameter is neither a slot, an attribute, nor one of the special names.
         """
-        return [self._parameter(name) for name in inspect.signature(kernel).parameters]
+        found = inspect.signature(kernel).parameters.values()
+        return [self._parameter(p.name) for p in found if p.kind is not p.KEYWORD_ONLY]
 
     def _parameter(self, name: str) -> Parameter:
         if name in self.in_slots:

@@ -46,8 +46,9 @@ def test_a_form_takes_what_the_generic_kernel_takes(name: str) -> None:
     path = Path(compiled.__file__).with_name(f"{ROWS[name].compiled}.py")
     tree = ast.parse(path.read_text("utf-8"))
     (found,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
-    parameters = [a.arg for a in found.args.args]
-    assert parameters == list(inspect.signature(ROWS[name].kernel).parameters)
+    parameters = inspect.signature(ROWS[name].kernel).parameters.values()
+    bound = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    assert found.args.vararg or [a.arg for a in found.args.args] == bound
 
 
 def test_the_flag_chooses(use_numba: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,3 +214,91 @@ def test_a_row_that_cannot_be_normalised_spoils_no_other() -> None:
     assert np.isfinite(found[2:]).all()
     found, wanted = (f("softmax_grad")(np, found[2:], x[2:], -1) for f in (form, generic))
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+# -- recurrences: sequences of 3, 0, 7 and 5 steps, and two layers of 4 steps in both directions ---
+_LOD, _ROWS, _WIDE, _NARROW = (np.array([0, 3, 3, 10, 15]),), 15, 11, 6
+
+
+def _normal(*shape: int) -> Any:
+    return np.random.RandomState(sum(shape)).randn(*shape).astype("float32")
+
+
+def _lstm_calls(reverse: bool, names: tuple[str, ...]) -> tuple[Any, Any]:
+    """An LSTM with peepholes, states to start from and gradients of all outputs."""
+    x, weight, bias = _normal(_ROWS, 4 * _WIDE), _normal(_WIDE, 4 * _WIDE), _normal(1, 7 * _WIDE)
+    start, attrs = (_normal(4, _WIDE), _normal(4, _WIDE)), (True, reverse, *names)
+    flowing = _normal(_ROWS, _WIDE), _normal(_ROWS, _WIDE)
+
+    def backward(outs: Any) -> tuple[Any, ...]:
+        return (x, _LOD, *start, weight, bias, *outs, *flowing, *attrs)
+
+    return (x, _LOD, *start, weight, bias, *attrs), backward
+
+
+def _lstmp_calls(reverse: bool, names: tuple[str, ...]) -> tuple[Any, Any]:
+    """The projected LSTM, its cells and projections bounded."""
+    x, weight, bias = _normal(_ROWS, 4 * _WIDE), _normal(_NARROW, 4 * _WIDE), _normal(1, 7 * _WIDE)
+    given = None, _normal(4, _WIDE), weight, _normal(_WIDE, _NARROW), bias
+    attrs = (True, reverse, *names, "tanh", 0.8, 0.9)
+    flowing = _normal(_ROWS, _NARROW), None
+
+    def backward(outs: Any) -> tuple[Any, ...]:
+        return (*given, outs[0], _LOD, *outs[1:], *flowing, *attrs)
+
+    return (x, _LOD, *given, *attrs), backward
+
+
+def _dense_calls(reverse: bool, names: tuple[str, ...]) -> tuple[Any, Any]:
+    sides = 1 + reverse
+    x, h, c = _normal(4, 3, 5), _normal(2 * sides, 3, _WIDE), _normal(2 * sides, 3, _WIDE)
+    size = sides * 4 * _WIDE * (5 + _WIDE + _WIDE * sides + _WIDE + 4)
+    weight, attrs = _normal(size) / 4, (_WIDE, 2, reverse)
+
+    def backward(outs: Any) -> tuple[Any, ...]:
+        return (x, h, c, weight, outs[0], *(_normal(*out.shape) for out in outs), *attrs)
+
+    return (x, h, c, weight, *attrs, 0.0, False), backward
+
+
+_USUAL, _OTHER = ("sigmoid", "tanh", "tanh"), ("sigmoid", "relu", "identity")
+_RECURRENCES = [
+    *(("lstm", _lstm_calls, reverse, names) for reverse in (0, 1) for names in (_USUAL, _OTHER)),
+    *(("lstmp", _lstmp_calls, reverse, names) for reverse in (0, 1) for names in (_USUAL, _OTHER)),
+    *(("cudnn_lstm", _dense_calls, reverse, _USUAL) for reverse in (0, 1)),
+]
+
+
+@needs_numba
+@pytest.mark.parametrize(("name", "calls", "reverse", "names"), _RECURRENCES)
+def test_recurrences_have_the_values_of_the_generic_kernels(
+    name: str, calls: Any, reverse: int, names: tuple[str, ...]
+) -> None:
+    forward, backward = calls(bool(reverse), names)
+    outs = generic(name)(np, *forward)
+    pairs = list(zip(form(name)(np, *forward), outs, strict=True))
+    grad, given = f"{name}_grad", backward(outs)
+    pairs += zip(form(grad)(np, *given), generic(grad)(np, *given), strict=True)
+    for found, wanted in pairs:
+        assert (found is None) == (wanted is None)
+        if found is not None:
+            scale = max(1, float(np.abs(wanted).max()))
+            np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6 * scale)
+
+
+@needs_numba
+def test_tanh_and_the_logistic_function_keep_their_digits() -> None:
+    from bireme.ops.compiled import curves  # numba
+
+    ends = np.array([0, -0.0, 1e-30, -1e-30, 88, -88, 1e30, -1e30, np.inf, -np.inf], "float32")
+    x = np.concatenate([np.linspace(-20, 20, 4001, dtype="float32"), ends])
+    exact = x.astype("float64")
+    with np.errstate(over="ignore"):
+        wanted = {"tanh": np.tanh(exact), "logistic": 1 / (1 + np.exp(-exact))}
+    for name, values in wanted.items():
+        curve = getattr(curves, name)
+        found = np.array([curve(value) for value in x])
+        unit = np.spacing(np.maximum(np.abs(values), 2e-38).astype("float32"))
+        assert (np.abs(found - values) <= 3 * unit + 2e-38).all()
+        assert np.abs(found).max() == 1
+        assert np.isnan(curve(np.float32(np.nan)))

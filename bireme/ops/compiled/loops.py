@@ -7,7 +7,7 @@ import numba
 
 from bireme.arrays.namespaces import Array
 
-__all__ = ["compiled", "exact", "fits"]
+__all__ = ["compiled", "contracted", "exact", "fits"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,10 +18,19 @@ _MATHS = {"reassoc", "contract", "nsz"}
 
 def compiled(function: F) -> F:
     """Compiled when first called and then kept on disk; runs without the interpreter's lock."""
+    return _compiled(function, _MATHS)
+
+
+def contracted(function: F) -> F:
+    """Like `compiled`, with sums taken as they are written; a product and a sum may become one."""
+    return _compiled(function, _MATHS - {"reassoc"})
+
+
+def _compiled(function: F, maths: set[str]) -> F:
     options: dict[str, Any] = {
         "cache": True,
         "nogil": True,
-        "fastmath": _MATHS,
+        "fastmath": maths,
         "error_model": "numpy",
     }
     return cast(F, numba.njit(**options)(function))
