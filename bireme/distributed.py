@@ -9,19 +9,23 @@ engines move the data.
     dist.all_reduce(x, op=dist.ReduceOp.SUM)
 """
 
-import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
-from bireme.collective.engines import mpi_rank_and_size
-from bireme.collective.group import Group
-from bireme.collective.nccl import nccl_group
+from bireme.collective.default_group import (
+    GroupMember,
+    destroy_process_group,
+    get_backend,
+    get_rank,
+    get_world_size,
+    init_process_group,
+    is_initialized,
+    is_outside,
+    members_of,
+    new_group,
+)
 from bireme.collective.ordered_queue import Work
-from bireme.collective.rendezvous import Rendezvous, join
-from bireme.collective.session import Session
 from bireme.collective.subgroup import Members
 from bireme.collective.views import (
     as_array,
@@ -32,10 +36,7 @@ from bireme.collective.views import (
     stacked,
     text,
 )
-from bireme.ending import at_exit
-from bireme.errors import ConfigError, InvalidArgument, UnknownName
-from bireme.monitoring import admin
-from bireme.monitoring.counters import tally
+from bireme.errors import InvalidArgument
 
 __all__ = [
     "GroupMember",
@@ -64,8 +65,6 @@ __all__ = [
     "text",
 ]
 
-_BACKENDS = ("mpi", "nccl", "gloo", "tcp")
-
 
 class ReduceOp:
     """What a reduction does with the arrays of all ranks."""
@@ -81,157 +80,6 @@ class ReduceOp:
 
 
 reduce_op = ReduceOp
-
-
-class GroupMember:
-    """What `new_group` returns to processes that are not in the new group."""
-
-    NON_GROUP_MEMBER = -100
-
-
-@dataclass
-class _State:
-    backend: str
-    session: Session
-    world: Members
-    made: list[Members] = field(default_factory=list)
-    withdraw: Callable[[], None] = lambda: None  # from what the end of the process calls
-
-
-_state: _State | None = None
-
-
-# -- beginning and end ---------------------------------------------------------------------------
-
-
-def init_process_group(
-    backend: str | None = None,
-    init_method: str | None = None,
-    timeout: timedelta | float | None = None,
-    world_size: int = -1,
-    rank: int = -1,
-) -> None:
-    """Join the other processes; each of them calls this first.
-
-    Args:
-        backend: mpi (started by mpiexec), nccl (CuPy arrays), gloo or tcp (NumPy arrays). Without
-            one: mpi under mpiexec, else gloo.
-        init_method: env:// (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE; the default), tcp://
-            with rank 0's host:port, or file:// with a path on a shared disk; mpi needs none.
-        timeout: the longest wait for another process, in seconds or as a timedelta.
-        world_size: how many processes there are, where the environment does not say.
-        rank: which of them this one is.
-    """
-    global _state
-    if _state is not None:
-        raise ConfigError(
-            "the process group is initialised already", hint="destroy_process_group() comes first"
-        )
-    name = _backend(backend)
-    if name == "mpi" and (world_size >= 0 or rank >= 0):
-        warnings.warn("backend mpi takes rank and world_size from the MPI runtime", stacklevel=2)
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout or 1800)
-    request = Rendezvous(name, init_method or "env://", rank, world_size, seconds)
-    session, own, size = join(request, os.environ)
-    opened = _open(session, name)
-    _state = _State(name, session, Members(opened, list(range(size))))
-    assert opened.rank == own
-    tally.enter("rank", own)
-    admin.opened()
-    _state.withdraw = at_exit(_end)
-
-
-def _backend(name: str | None) -> str:
-    if name is None:
-        return "mpi" if mpi_rank_and_size(os.environ) else "gloo"
-    if name.lower() not in _BACKENDS:
-        raise UnknownName(f"no backend '{name}'", hint=f"there are {', '.join(_BACKENDS)}")
-    return name.lower()
-
-
-def _open(session: Session, backend: str) -> Group:
-    if backend != "nccl":
-        return session.group("default")
-    return nccl_group(session, "default")
-
-
-def destroy_process_group(group: Any = None) -> None:
-    """Leave a group, or with no argument all of them; harmless when there is none."""
-    global _state
-    if _state is None:
-        return
-    going = [*_state.made, _state.world] if group is None else [_members(group)]
-    for members in going:
-        members.close()
-    if group is None:
-        _state.withdraw()
-        _state.session.close()
-        _state = None
-
-
-def _end(error: BaseException | None) -> None:
-    if _state is not None and error is not None:
-        _state.session.fail(error)
-    destroy_process_group()
-
-
-def is_initialized() -> bool:
-    return _state is not None
-
-
-def get_backend() -> str:
-    return _current().backend
-
-
-def get_rank(group: Any = None) -> int:
-    """This process's number in the group; -1 for a process outside it."""
-    return -1 if _outside(group) else _members(group).group.rank
-
-
-def get_world_size(group: Any = None) -> int:
-    """How many processes the group has; -1 for a process outside it."""
-    return -1 if _outside(group) else _members(group).group.size
-
-
-def new_group(ranks: Sequence[int] | None = None) -> Any:
-    """A group of the given ranks, numbered in their order; every process must call this."""
-    state = _current()
-    chosen = state.world.ranks if ranks is None else list(ranks)
-    for rank in chosen:
-        state.world.local(rank, "new_group:")
-    if len(set(chosen)) != len(chosen):
-        raise InvalidArgument(f"new_group: a rank is named twice in {chosen}")
-    me = state.world.group.rank
-    inside = me in chosen
-    made = state.world.group.split(0 if inside else None, chosen.index(me) if inside else 0)
-    if made is None:
-        return GroupMember.NON_GROUP_MEMBER
-    members = Members(made, chosen)
-    state.made.append(members)
-    return members
-
-
-def _current() -> _State:
-    if _state is None:
-        raise ConfigError(
-            "the default process group has not been initialised",
-            hint="call init_process_group() first",
-        )
-    return _state
-
-
-def _members(group: Any) -> Members:
-    state = _current()
-    if group is None:
-        return state.world
-    if isinstance(group, Members):
-        return group
-    raise InvalidArgument(f"{group!r} is not a group", hint="new_group(ranks) makes one")
-
-
-def _outside(group: Any) -> bool:
-    _current()
-    return isinstance(group, int) and group == GroupMember.NON_GROUP_MEMBER
 
 
 # -- point to point ------------------------------------------------------------------------------
@@ -261,7 +109,7 @@ def irecv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0) 
 
 
 def _send(tensor: Any, dst: int, group: Any, tag: int, *, later: bool) -> Any:
-    members, array = _members(group), as_array(tensor)
+    members, array = members_of(group), as_array(tensor)
     to = _peer(members, dst, "destination")
     here = members.group.here()
 
@@ -273,7 +121,7 @@ def _send(tensor: Any, dst: int, group: Any, tag: int, *, later: bool) -> Any:
 
 
 def _recv(tensor: Any, src: int | None, group: Any, tag: int, *, later: bool) -> Any:
-    members, array = _members(group), as_array(tensor)
+    members, array = members_of(group), as_array(tensor)
     source = None if src is None else _peer(members, src, "source")
     here = members.group.here()
 
@@ -396,10 +244,10 @@ def barrier(group: Any = None, async_op: bool = False) -> Work | None:
 
 
 def _do(group: Any, act: Callable[[Members], None], later: bool) -> Work | None:
-    if _outside(group):
+    if is_outside(group):
         warnings.warn("a collective was called on a group without this process", stacklevel=3)
         return None
-    members = _members(group)
+    members = members_of(group)
     if members.group.queues:  # the device works later anyway; the caller's stream waits for it
         act(members)
         members.group.wait()
