@@ -15,6 +15,7 @@ from bireme.ir import Block
 from .analysis import Access
 from .context import Layout
 from .flat_updates import SMALL, Column, FlatUpdate, kind_of, size_of
+from .sends import is_announced
 from .steps import CONTEXT, Frame, Step
 
 __all__ = ["coalesced", "flat_step"]
@@ -49,7 +50,11 @@ def _closed(group: list[Access]) -> list[Access]:
 
 
 def _disturbs(access: Access, group: Sequence[Access]) -> bool:
-    """Whether an operator must not be moved before the group's updates."""
+    """Whether an operator must not be moved before the group's updates. An effect may look at any
+    variable: it saves all of them, or tells how far they have moved.
+    """
+    if access.row.effect and not is_announced(access.op):
+        return True
     writes = {n for a in group for n in a.writes}
     reads = {n for a in group for n in a.reads}
     return bool(writes.intersection(access.reads) or reads.intersection(access.writes))

@@ -5,6 +5,7 @@ import pytest
 
 import bireme as fluid
 from bireme.runtime import coalescing as coalesce
+from bireme.runtime.analysis import accesses
 from bireme.runtime.executor import Executor
 from bireme.runtime.scope import Scope
 
@@ -206,3 +207,12 @@ def test_plans_with_other_slots_update_the_same_memory():
         trained([True] * 5), trained([True, False, True, False, False]), strict=True
     ):
         np.testing.assert_array_equal(one, other)
+
+
+def test_updates_stay_before_an_effect_that_may_look_at_them():
+    b = model("sgd")
+    ids = b.data("ids", [3])
+    b.block.append_op(type="send", inputs={"X": [ids]}, outputs={}, attrs={})
+    kinds = [access.op.type for access in coalesce.coalesced(accesses(b.block), b.block)]
+    assert kinds[-2:] == ["sgd", "send"]
+    assert kinds.count("sgd") == 1
