@@ -73,10 +73,9 @@ class Geo:
         self._every = max(1, every)
         self._seen: dict[str, Array] = {}
         self._grown: dict[str, Grown] = {}
-        self._growing = frozenset(v.name for v in variables if v.grows)
         self._rows: dict[str, list[Array]] = {}
-        self._moving: dict[str, Array] = {}  # rows touched at any time: momentum moves them on
         self._steps = 0
+        self._told = 0  # of these steps
         self._scope: Scope | None = None
 
     def push(self, pool: ServerPool, scope: Scope, values: Pushed) -> None:
@@ -106,16 +105,17 @@ class Geo:
         if not self._seen:
             self._adopt_all(pool, env.set)
         for table, given in ids.items():
-            rows = [_flat(each) for each in given]
-            self._rows.setdefault(table, []).extend(rows)
-            if table not in self._growing:
-                self._mask(table)[np.concatenate(rows)] = True
+            self._rows.setdefault(table, []).extend(map(_flat, given))
         self._steps += 1
         if self._steps % self._every == 0:
             self._exchange(pool, env.get, env.set)
 
-    def settle(self) -> None:
-        """Nothing is on its way."""
+    def settle(self, pool: ServerPool, env: Any) -> None:
+        """Tell the steps since the last exchange."""
+        with self.lock:
+            if self._told < self._steps:
+                self._find_moved(env.get)
+                self._exchange(pool, env.get, env.set)
 
     def stop(self, pool: ServerPool) -> None:
         """Tell the last steps, and take over what all have learnt."""
@@ -131,21 +131,19 @@ class Geo:
             (scope.find_var(name) or scope.var(name)).put(value)
 
         if self._seen:
-            self._rows = {v.name: [self._moved(v, get)] for v in self._variables if v.sparse}
+            self._find_moved(get)
             rows = self._push_all(pool, get)
             self._adopt_grown(pool, rows, get)
         self._adopt_all(pool, put)
 
-    def _moved(self, var: Tracked, get: Get) -> Array:
-        """The rows of a table that may have moved since the servers were told."""
-        if var.grows:
-            return ids_of(var.parts[0], get(var.name))
-        return np.flatnonzero(self._mask(var.name))
+    def _find_moved(self, get: Get) -> None:
+        """Count every row of a table that has moved as touched: momentum moves others, too."""
+        self._rows = {v.name: [self._moved(v, get(v.name))] for v in self._variables if v.sparse}
 
-    def _mask(self, table: str) -> Array:
-        if table not in self._moving:
-            self._moving[table] = np.zeros(len(self._seen[table]), bool)
-        return self._moving[table]
+    def _moved(self, var: Tracked, held: Any) -> Array:
+        if var.grows:
+            return ids_of(var.parts[0], held)
+        return np.flatnonzero((np.asarray(to_host(held)) != self._seen[var.name]).any(axis=1))
 
     # -- one exchange ----------------------------------------------------------------------
     def _exchange(self, pool: ServerPool, get: Get, put: Put) -> None:
@@ -174,6 +172,7 @@ class Geo:
         """Send how far everything has moved; the touched rows of every table."""
         rows = {v.name: self._touched_rows(v.name) for v in self._variables if v.sparse}
         self._rows.clear()
+        self._told = self._steps
         values: dict[str, dict[str, Value]] = {}
         for var in self._variables:
             for part, moved in self._moves(var, rows.get(var.name), get(var.name)):

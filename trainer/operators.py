@@ -52,7 +52,7 @@ class Communication(Effect):
             step(trainer, env)
         if self._last:
             if saver.due:
-                trainer.strategy.settle()
+                trainer.strategy.settle(trainer.servers, env)
             with trainer.strategy.lock:
                 saver.after_step(trainer.servers, env, self._program)
 

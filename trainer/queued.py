@@ -67,12 +67,12 @@ class Queued(Immediate):
             hint="this program is half-async: Communicator(program, 2)",
         )
 
-    def settle(self) -> None:
+    def settle(self, pool: ServerPool, env: Any) -> None:
         self._queues.settle(self._settings.patience)
 
     def stop(self, pool: ServerPool) -> None:
         try:
-            self.settle()
+            self._queues.settle(self._settings.patience)
         finally:
             self._queues.close()
             with self._pushed:

@@ -51,8 +51,8 @@ class Strategy(Protocol):
     def touched(self, pool: ServerPool, env: Any, ids: Mapping[str, list[Any]]) -> None:
         """A step of local training is over; it touched these rows of these tables."""
 
-    def settle(self) -> None:
-        """Wait until what was pushed has been sent; without the lock."""
+    def settle(self, pool: ServerPool, env: Any) -> None:
+        """See that servers have what this trainer has done so far; without the lock."""
 
     def stop(self, pool: ServerPool) -> None:
         """Send what is left and receive once more."""
@@ -125,7 +125,7 @@ class Immediate:
     def touched(self, pool: ServerPool, env: Any, ids: Mapping[str, list[Any]]) -> None:
         raise ConfigError("a geo program needs a Communicator in geo mode", hint=GEO_HINT)
 
-    def settle(self) -> None:
+    def settle(self, pool: ServerPool, env: Any) -> None:
         pass
 
     def stop(self, pool: ServerPool) -> None:

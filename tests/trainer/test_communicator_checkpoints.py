@@ -9,13 +9,17 @@ import pytest
 
 import bireme as fluid
 from bireme.io.checkpoint import newest_step
+from bireme.ir import DistributedMode
 from tests.support.job import Job, Trainer
 
 from .test_communicator import (
     SPLIT,
     SYNCHRONOUS,
+    alone,
     communicating,
     feed,
+    geo,
+    given,
     linear,
     model,
     numbers,
@@ -73,3 +77,30 @@ def test_what_is_queued_is_sent_before_the_job_is_saved(root: Path) -> None:
     _, servers = Job(linear(), **job).run(lambda trainer: None)
     for name, value in total(1, MIDDLE).items():
         assert np.array_equal(whole(name, servers), value), name
+
+
+@pytest.mark.parametrize("every", [3, 100])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_geo_trainer_that_is_resumed_ends_where_one_process_does(
+    every: int, sparse: bool, root: Path
+) -> None:
+    """Steps since the last exchange are in the checkpoint, too."""
+    build = model(sparse, lambda: fluid.optimizer.Momentum(0.1, 0.9))
+    job = geo(build, trainers=1)
+
+    def train(begin: int, end: int) -> Any:
+        def body(trainer: Trainer) -> None:
+            found = fluid.io.load_checkpoint(
+                str(root), trainer.main, scope=trainer.scope, trainer=trainer.number
+            )
+            assert (found or 0) == begin
+            with communicating(trainer, DistributedMode.GEO, **given(job, every)):
+                for step in range(begin, end):
+                    trainer.step(feed(step))
+
+        return body
+
+    job.run(train(0, MIDDLE + 1))
+    _, servers = job.run(train(MIDDLE, STEPS))
+    for name, value in alone(build, STEPS)[1].items():
+        np.testing.assert_allclose(whole(name, servers), value, rtol=1e-4, atol=1e-6)
