@@ -4,12 +4,11 @@ The library comes with the wheel of the extra `onednn`. Every call runs in the c
 those of BLAS do: whoever calls cuts large work into pieces. The only file that loads the library.
 """
 
-import contextlib
 import ctypes
 import functools
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +34,7 @@ _REFUSED = (2, 3)  # invalid arguments, unimplemented
 _LINE = 64  # bytes: a vector that crosses a line of the cache is loaded twice
 
 _Pointer = ctypes.c_void_p
+_SINGLE = np.dtype(np.float32)
 
 
 class Unsupported(Exception):
@@ -98,17 +98,16 @@ def _working() -> Any:
     return loaded
 
 
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """OpenMP's own threads would spin between calls. The setting is the calling thread's."""
+def _alone(function: Any, *given: Any) -> int:
+    """Call in one thread: OpenMP's own would spin between calls. The setting is a thread's own."""
     usual = _library().omp_get_max_threads()
-    if usual != 1:
-        _library().omp_set_num_threads(1)
+    if usual == 1:
+        return int(function(*given))
+    _library().omp_set_num_threads(1)
     try:
-        yield
+        return int(function(*given))
     finally:
-        if usual != 1:
-            _library().omp_set_num_threads(usual)
+        _library().omp_set_num_threads(usual)
 
 
 # -- its objects -------------------------------------------------------------------------------
@@ -280,10 +279,9 @@ class Primitive:
         slots: list[_Slot] = self._local.slots
         scratchpad = _room(self._scratchpad_size)
         _point(self._local.scratchpad, scratchpad)
-        with _one_thread():
-            rooms = [slot.fill(array) for slot, array in zip(slots, arrays, strict=True)]
-            _execute(self._primitive, self._local.arguments)
-            slots[-1].move()
+        rooms = [slot.fill(array) for slot, array in zip(slots, arrays, strict=True)]
+        _execute(self._primitive, self._local.arguments)
+        slots[-1].move()
         del rooms, scratchpad  # alive until here
 
     def _bind(self) -> None:
@@ -313,8 +311,8 @@ def _point(memory: _Owned, array: Array) -> None:
 
 def _execute(primitive: _Owned, arguments: Any) -> None:
     stream = _here().stream.pointer
-    status = _working().dnnl_primitive_execute(primitive.pointer, stream, len(arguments), arguments)
-    _check("primitive_execute", status)
+    given = (primitive.pointer, stream, len(arguments), arguments)
+    _check("primitive_execute", _alone(_working().dnnl_primitive_execute, *given))
 
 
 def _room(size: int) -> Array:
@@ -326,28 +324,28 @@ def _room(size: int) -> Array:
 # -- products ----------------------------------------------------------------------------------
 def product(a: Array, b: Array, out: Array) -> bool:
     """Write the product of two float32 matrices to `out`; False where their layouts prevent it."""
-    if not a.dtype == b.dtype == out.dtype == np.float32:
+    if not a.dtype == b.dtype == out.dtype == _SINGLE:
         return False
-    turned_a, step_a = _steps(a)
-    turned_b, step_b = _steps(b)
-    turned_out, step_out = _steps(out)
-    if turned_out or not (step_a and step_b and step_out):
+    turn_a, step_a = _steps(a)
+    turn_b, step_b = _steps(b)
+    turn_out, step_out = _steps(out)
+    if turn_out == b"T" or not (step_a and step_b and step_out):
         return False
-    with _one_thread():
-        status = _working().dnnl_sgemm(
-            *(b"NT"[turned_a], b"NT"[turned_b], len(out), out.shape[1], a.shape[1]),
-            *(1.0, a.ctypes.data, step_a, b.ctypes.data, step_b),
-            *(0.0, out.ctypes.data, step_out),
-        )
-    _check("sgemm", status)
+    sizes = (len(out), out.shape[1], a.shape[1])
+    factors = (1.0, a.ctypes.data, step_a, b.ctypes.data, step_b)
+    result = (0.0, out.ctypes.data, step_out)
+    _check("sgemm", _alone(_working().dnnl_sgemm, turn_a, turn_b, *sizes, *factors, *result))
     return True
 
 
-def _steps(matrix: Array) -> tuple[bool, int]:
-    """Whether columns lie together, not rows, and the elements from one to the next; 0: neither."""
-    row, column = (n // matrix.itemsize for n in matrix.strides)
-    if column == 1 and row >= matrix.shape[1]:
-        return False, row
-    if row == 1 and column >= matrix.shape[0]:
-        return True, column
-    return False, 0
+def _steps(matrix: Array) -> tuple[bytes, int]:
+    """Whether rows (N) or columns (T) lie together, and the elements from one to the next, of which
+    there are 0 if neither do.
+    """
+    rows, columns = matrix.shape
+    row, column = matrix.strides
+    if column == 4 and row >= 4 * columns:
+        return b"N", row // 4
+    if row == 4 and column >= 4 * rows:
+        return b"T", column // 4
+    return b"N", 0
