@@ -3,8 +3,9 @@
 MLP, LeNet, a bottleneck stage, ResNet-50, a Transformer layer, an LSTM over text and word2vec.
 Rounds of all sides alternate, so that they meet the same machine; ratios mean more than times. A
 ratio is the median over rounds of our median step over that of the fastest other side in the same
-round; `best` is that of the fastest steps. With numba installed, its kernels are measured beside
-NumPy alone, and the better of the two counts in the last column.
+round; `best` is that of the fastest steps. With numba or oneDNN installed, they are measured beside
+NumPy alone, as `extras`; `fused` is the same with all fusions of BuildStrategy. The best of our
+columns counts, and the best of the others', Fluid's fusions and torch's compiler among them.
 `--threads 1` gives every side one thread, `--threads 2` two; 0 leaves each its default.
 Name the peers' interpreters in FLUID_PYTHON and TORCH_PYTHON; one that is not there has no column.
 
@@ -21,13 +22,35 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from fluid_models import MODELS
 from peer import Runner, machine, peer_python
 
-OURS = ("NumPy", "extras")
+OURS = ("NumPy", "extras", "fused")
+FUSIONS = (
+    "fuse_bn_act_ops",
+    "fuse_bn_add_act_ops",
+    "fuse_elewise_add_act_ops",
+    "fuse_all_optimizer_ops",
+    "enable_auto_fusion",
+)
 EXTRAS = {"numba": "numba", "onednn-cpu-gomp": "oneDNN"}
 TORCH = os.environ.get("TORCH_PYTHON", "")
+
+
+class Side(NamedTuple):
+    """Interpreter, script and its words, around the model's name, and environment of a column."""
+
+    python: str
+    script: str
+    module: str
+    fields: tuple[str, ...]
+    env: dict[str, str]
+
+    def start(self, model: str, threads: int) -> Runner:
+        words = (self.module, model, *self.fields)
+        return Runner(self.python, self.script, *words, threads=threads, env=self.env)
 
 
 def extras() -> list[str]:
@@ -49,17 +72,19 @@ def with_torch() -> bool:
     return subprocess.run([TORCH, "-c", "import torch"], capture_output=True).returncode == 0
 
 
-def sides() -> dict[str, tuple[str, str, str, dict[str, str]]]:
-    """Interpreter, script, its first argument and environment of each side."""
+def sides() -> dict[str, Side]:
     us, fluid = sys.executable, peer_python()
-    found = {"NumPy": (us, "fluid_models.py", "bireme", choice("off"))}
+    found = {"NumPy": Side(us, "fluid_models.py", "bireme", (), choice("off"))}
     if extras():
-        found["extras"] = (us, "fluid_models.py", "bireme", choice("auto"))
+        found["extras"] = Side(us, "fluid_models.py", "bireme", (), choice("auto"))
+    found["fused"] = Side(us, "fluid_models.py", "bireme", FUSIONS, choice("auto"))
     if fluid is not None:
-        found["Fluid 1.8"] = (fluid, "fluid_models.py", "paddle.fluid", {})
+        one = {"CPU_NUM": "1"}
+        found["Fluid 1.8"] = Side(fluid, "fluid_models.py", "paddle.fluid", (), one)
+        found["its fused"] = Side(fluid, "fluid_models.py", "paddle.fluid", FUSIONS, one)
     if with_torch():
-        found["torch"] = (TORCH, "torch_models.py", "eager", {})
-        found["compiled"] = (TORCH, "torch_models.py", "compiled", {})
+        found["torch"] = Side(TORCH, "torch_models.py", "eager", (), {})
+        found["compiled"] = Side(TORCH, "torch_models.py", "compiled", (), {})
     return found
 
 
@@ -68,9 +93,9 @@ def runners(name: str, threads: int) -> Iterator[dict[str, Runner]]:
     """Those sides that can run a model."""
     found: dict[str, Runner] = {}
     with ExitStack() as stack:
-        for label, (python, script, module, env) in sides().items():
+        for label, side in sides().items():
             try:
-                runner = Runner(python, script, module, name, threads=threads, env=env)
+                runner = side.start(name, threads)
             except RuntimeError:
                 continue  # it cannot: torch has no compiler here, or does not know the model
             stack.callback(runner.close)

@@ -2,7 +2,8 @@
 
 A model is its loss, its optimizer, and the ends of its blocks, which recomputation keeps.
 
-`python fluid_models.py MODULE MODEL` answers each line of its input with a round of step times.
+`python fluid_models.py MODULE MODEL [FIELD ...]` answers each line of its input with a round of
+step times. FIELD is a field of BuildStrategy to switch on, where there is such a one.
 """
 
 import importlib
@@ -159,6 +160,19 @@ def batch_of(batch, inputs):
     return found
 
 
+def compiled(fluid, program, loss, fields):
+    """The program, on one place and with these fields of BuildStrategy if there are any."""
+    if not fields:
+        return program
+    strategy = fluid.BuildStrategy()
+    for field in fields:
+        if hasattr(strategy, field):
+            setattr(strategy, field, True)
+    found = fluid.CompiledProgram(program)
+    places = [fluid.CPUPlace()]
+    return found.with_data_parallel(loss.name, build_strategy=strategy, places=places)
+
+
 def main():
     fluid = importlib.import_module(sys.argv[1])
     build, batch, inputs, steps = MODELS[sys.argv[2]]
@@ -175,8 +189,10 @@ def main():
         rows = feed["words"].reshape(-1, 1)
         feed["words"] = fluid.create_lod_tensor(rows, lengths, fluid.CPUPlace())
 
+    made = compiled(fluid, program, loss, sys.argv[3:])
+
     def step():
-        exe.run(program, feed=feed, fetch_list=[loss], use_program_cache=True)
+        exe.run(made, feed=feed, fetch_list=[loss], use_program_cache=True)
 
     for _ in range(3):
         step()
