@@ -86,8 +86,8 @@ def _dygraph_tracer() -> None:
 
 
 def dtype_is_floating(dtype: Any) -> bool:
-    """Whether it is float16, float32 or float64."""
-    return ir.to_dtype(dtype) in (ir.VarType.FP16, ir.VarType.FP32, ir.VarType.FP64)
+    """Whether it is float16, bfloat16, float32 or float64."""
+    return ir.to_dtype(dtype) in ir.FLOATS
 
 
 def __getattr__(name: str) -> Any:

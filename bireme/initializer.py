@@ -15,7 +15,7 @@ import numpy as np
 
 import bireme.ops  # noqa: F401  the rows of the operators that are written here
 from bireme.errors import InvalidArgument
-from bireme.ir import Block, Operator, Variable, VarType, unique_name
+from bireme.ir import HALVES, Block, Operator, Variable, VarType, unique_name
 
 __all__ = [
     "MSRA",
@@ -246,7 +246,7 @@ _VALUES = {
 
 
 def _assigned(block: Block, var: Variable, label: str, values: Any, last: bool = False) -> Operator:
-    dtype = VarType.FP32 if var.dtype == VarType.FP16 else var.dtype
+    dtype = VarType.FP32 if var.dtype in HALVES else var.dtype
     slot = _VALUES.get(dtype) if dtype is not None else None
     if slot is None:
         raise InvalidArgument(
@@ -286,9 +286,9 @@ def _written(
     inputs: Mapping[str, Any] | None = None,
     last: bool = False,
 ) -> Operator:
-    """The operator that fills `var`; a float16 variable is filled through a float32 one."""
+    """The operator that fills `var`; one in half precision is filled through a float32 one."""
     target = var
-    if var.dtype == VarType.FP16:
+    if var.dtype in HALVES:
         name = unique_name.generate(f"{label}.{var.name}.tmp")
         target = block.create_var(name=name, shape=var.shape, dtype=VarType.FP32)
     arguments: dict[str, Any] = {
@@ -303,7 +303,7 @@ def _written(
             type="cast",
             inputs={"X": target},
             outputs={"Out": var},
-            attrs={"in_dtype": int(VarType.FP32), "out_dtype": int(VarType.FP16)},
+            attrs={"in_dtype": int(VarType.FP32), "out_dtype": int(var.dtype or 0)},
         )
     var.op = op
     return op

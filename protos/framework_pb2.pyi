@@ -117,6 +117,7 @@ class VarType(_message.Message):
         SIZE_T: _ClassVar[VarType.Type]
         UINT8: _ClassVar[VarType.Type]
         INT8: _ClassVar[VarType.Type]
+        BF16: _ClassVar[VarType.Type]
     BOOL: VarType.Type
     INT16: VarType.Type
     INT32: VarType.Type
@@ -138,6 +139,7 @@ class VarType(_message.Message):
     SIZE_T: VarType.Type
     UINT8: VarType.Type
     INT8: VarType.Type
+    BF16: VarType.Type
     class TensorDesc(_message.Message):
         __slots__ = ("data_type", "dims")
         DATA_TYPE_FIELD_NUMBER: _ClassVar[int]

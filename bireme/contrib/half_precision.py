@@ -1,13 +1,14 @@
 """Casts that let a program compute in half precision: which operators, and where.
 
-Parameters stay in float32 (master weights) and are cast where an operator computes in float16.
+Parameters stay in float32 (master weights) and are cast where an operator computes in float16 or
+bfloat16.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bireme.errors import InvalidArgument
-from bireme.ir import Block, Operator, OpRole, Program, Variable, VarType
+from bireme.ir import HALVES, Block, Operator, OpRole, Program, Variable, VarType
 from bireme.ops.table import ROWS
 
 __all__ = [
@@ -34,13 +35,13 @@ gray_list = {
     "uniform_random_batch_size_like", "unstack",
 }  # fmt: skip
 
-_SUFFIX = {VarType.FP16: "cast_fp16", VarType.FP32: "cast_fp32"}
+_SUFFIX = {VarType.FP16: "cast_fp16", VarType.BF16: "cast_bf16", VarType.FP32: "cast_fp32"}
 _ONLY = {"batch_norm": ("X", "Y")}  # the slots whose values are in half precision
 
 
 class AutoMixedPrecisionLists:
-    """Operators in float16 (white), in float32 (black), and as their inputs are (gray); all others
-    are in float32, and so is whatever touches a variable of `custom_black_varnames`.
+    """Operators in half precision (white), in float32 (black), and as their inputs are (gray); all
+    others are in float32, and so is whatever touches a variable of `custom_black_varnames`.
     """
 
     def __init__(
@@ -58,20 +59,21 @@ class AutoMixedPrecisionLists:
         self.black_varnames = set(custom_black_varnames or ())
 
 
-def cast_program(program: Program, lists: AutoMixedPrecisionLists) -> None:
+def cast_program(program: Program, lists: AutoMixedPrecisionLists, half: VarType) -> None:
     """Insert casts into the global block, in place, before its gradients are built."""
-    _Casts(program, lists).insert()
+    _Casts(program, lists, half).insert()
 
 
 class _Casts:
-    def __init__(self, program: Program, lists: AutoMixedPrecisionLists) -> None:
+    def __init__(self, program: Program, lists: AutoMixedPrecisionLists, half: VarType) -> None:
+        self._type = half
         self._block = program.global_block()
         self._lists = lists
         inner = (op for block in program.blocks[1:] for op in block.ops)
         # A sub-block reads names as they are, so that their values keep their type.
         self._fixed = {n for op in inner for n in (*op.input_arg_names, *op.output_arg_names)}
         self._made: dict[str, VarType] = {}  # what operators of either list have computed
-        self._half: set[str] = set()  # names that now hold float16
+        self._half: set[str] = set()  # names that are now in half precision
         self._cast: set[str] = set()
 
     def insert(self) -> None:
@@ -86,7 +88,7 @@ class _Casts:
             for name in op.output_arg_names:
                 self._made[name] = to
                 self._half.discard(name)
-            if to == VarType.FP16:
+            if to == self._type:
                 self._lower(op)
         self._block.set_ops(ops)
 
@@ -98,7 +100,7 @@ class _Casts:
         if not self._fixed.isdisjoint(op.output_arg_names):
             return VarType.FP32
         if op.type in self._lists.white_list:
-            return VarType.FP16
+            return self._type
         if op.type not in self._lists.gray_list or op.type == "cast":
             return VarType.FP32
         given = {self._made.get(name) for name in op.input_arg_names}
@@ -107,7 +109,7 @@ class _Casts:
     def _with_casts(self, op: Operator, to: VarType) -> tuple[list[Operator], Operator]:
         if op.type == "cast":
             half = op.input("X")[0] in self._half
-            return [], op.with_attrs({"in_dtype": int(VarType.FP16)}) if half else op
+            return [], op.with_attrs({"in_dtype": int(self._type)}) if half else op
         casts: list[Operator] = []
         inputs = dict(op.inputs)
         for slot in sorted(op.inputs):
@@ -123,7 +125,7 @@ class _Casts:
     def _cast_of(self, name: str, to: VarType) -> tuple[str, Operator | None]:
         """The name that holds a value in a type, and the cast that makes it, if it is needed."""
         var = self._block.vars.get(name)
-        given = VarType.FP16 if name in self._half else VarType.FP32
+        given = self._type if name in self._half else VarType.FP32
         if var is None or given == to or not _is_number(var):
             return name, None
         cast = f"{name}.{_SUFFIX[to]}"
@@ -136,17 +138,17 @@ class _Casts:
         return cast, _cast(name, cast, given, to)
 
     def _lower(self, op: Operator) -> None:
-        """Declare the results of an operator as float16."""
+        """Declare the results of an operator as half precision."""
         for slot, names in op.outputs.items():
             for name in names if self._has_half(op, slot) else ():
                 var = self._block.vars.get(name)
                 if var is not None and not var.persistable and _is_number(var):
-                    var.dtype = VarType.FP16
+                    var.dtype = self._type
                     self._half.add(name)
 
 
 def _is_number(var: Variable) -> bool:
-    return var.type == VarType.LOD_TENSOR and var.dtype in (VarType.FP32, VarType.FP16)
+    return var.type == VarType.LOD_TENSOR and var.dtype in (VarType.FP32, *HALVES)
 
 
 def _cast(x: str, out: str, given: VarType, to: VarType) -> Operator:

@@ -4,13 +4,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import bireme.layers as layers
+from bireme.errors import InvalidArgument
 from bireme.ir import (
+    HALVES,
     Operator,
     Program,
     Variable,
     VarType,
     default_startup_program,
+    numpy_name,
     program_guard,
+    to_dtype,
     unique_name,
 )
 from bireme.optimizer.base import Minimizer, Optimizer
@@ -37,8 +41,9 @@ Pair = tuple[Any, Any]
 
 
 class OptimizerWithMixedPrecision(Minimizer):
-    """An optimizer of a loss times a scale, of a program whose operators compute in float16 as
-    lists say; gradients are cast to float32 and divided by the scale before they are used.
+    """An optimizer of a loss times a scale, of a program whose operators compute in half
+    precision as lists say; gradients are cast to float32 and divided by the scale before they are
+    used.
 
     With dynamic scaling the gradients of a step are zero if one of them is not finite; the scale
     grows after more than `incr_every_n_steps` good steps, and falls after more than
@@ -55,8 +60,10 @@ class OptimizerWithMixedPrecision(Minimizer):
         decr_every_n_nan_or_inf: int,
         incr_ratio: float,
         decr_ratio: float,
+        dtype: str,
     ) -> None:
         self._optimizer = optimizer
+        self._half = _half(dtype)
         self._lists = amp_lists or AutoMixedPrecisionLists()
         self._scale: Variable = _state("loss_scaling", init_loss_scaling, "float32")
         self._dynamic = use_dynamic_loss_scaling
@@ -86,16 +93,17 @@ class OptimizerWithMixedPrecision(Minimizer):
     ) -> list[Pair]:
         """Insert casts, then append the gradients of the scaled loss, divided by the scale."""
         startup = startup_program or default_startup_program()
-        cast_program(loss.block.program, self._lists)
+        cast_program(loss.block.program, self._lists, self._half)
         with program_guard(loss.block.program, startup):
-            if loss.dtype == VarType.FP16:
+            if loss.dtype == self._half:
                 loss = layers.cast(loss, "float32")
             self._scaled = scaled = loss * self._scale
             self._optimizer._create_global_learning_rate()
             pairs = self._optimizer.backward(
                 scaled, startup_program, parameter_list, no_grad_set, callbacks
             )
-            exchange_in_half(loss.block.program.global_block(), pairs)
+            if self._half == VarType.FP16:
+                exchange_in_half(loss.block.program.global_block(), pairs)
             pairs = [(p, self._divided(p, g)) for p, g in pairs]
             if self._dynamic:
                 self._check([g for _, g in pairs])
@@ -181,8 +189,18 @@ def decorate(
     incr_ratio: float = 2.0,
     decr_ratio: float = 0.8,
     use_dynamic_loss_scaling: bool = True,
+    dtype: str = "float16",
 ) -> OptimizerWithMixedPrecision:
-    """The optimizer for training in half precision with a scaled loss."""
+    """The optimizer for training in half precision with a scaled loss.
+
+    `dtype` is float16 as in Fluid, or bfloat16, which has the range of float32 and 8 bits of
+    precision: its loss needs no scale (`init_loss_scaling=1.0, use_dynamic_loss_scaling=False`),
+    and ranks exchange its gradients in float32.
+
+    Raises:
+        InvalidArgument: `dtype` is another type.
+        ConfigError: bfloat16 without the extra of that name.
+    """
     return OptimizerWithMixedPrecision(
         optimizer,
         amp_lists,
@@ -192,7 +210,16 @@ def decorate(
         decr_every_n_nan_or_inf,
         incr_ratio,
         decr_ratio,
+        dtype,
     )
+
+
+def _half(dtype: str) -> VarType:
+    half = to_dtype(dtype)
+    if half not in HALVES:
+        raise InvalidArgument(f"mixed precision in {dtype}", hint="say float16 or bfloat16")
+    numpy_name(half)  # its package is here
+    return half
 
 
 def _state(name: str, value: float, dtype: str) -> Any:

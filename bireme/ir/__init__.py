@@ -2,7 +2,16 @@
 
 from . import names, unique_name
 from .block import Block, names_of
-from .dtypes import ITEM_SIZE, OpRole, VarType, is_tensor_kind, numpy_name, to_dtype
+from .dtypes import (
+    FLOATS,
+    HALVES,
+    ITEM_SIZE,
+    OpRole,
+    VarType,
+    is_tensor_kind,
+    numpy_name,
+    to_dtype,
+)
 from .guards import device_guard, name_scope
 from .modes import DistributedMode
 from .names import EMPTY, GRAD_SUFFIX, grad_name
@@ -23,7 +32,9 @@ from .verify import verify
 __all__ = [
     "DRAW",
     "EMPTY",
+    "FLOATS",
     "GRAD_SUFFIX",
+    "HALVES",
     "ITEM_SIZE",
     "SCHEMAS",
     "Block",

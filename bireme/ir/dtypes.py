@@ -4,6 +4,7 @@ from enum import IntEnum
 from typing import Any
 
 from bireme.errors import WrongType
+from bireme.extras import library
 
 
 class VarType(IntEnum):
@@ -30,6 +31,7 @@ class VarType(IntEnum):
     SIZE_T = 19
     UINT8 = 20
     INT8 = 21
+    BF16 = 22  # of later Fluids
 
     def __str__(self) -> str:
         return f"VarType.{self.name}"
@@ -67,6 +69,7 @@ NAME_OF: dict[VarType, str] = {
     VarType.FP16: "float16",
     VarType.FP32: "float32",
     VarType.FP64: "float64",
+    VarType.BF16: "bfloat16",
 }
 ITEM_SIZE: dict[VarType, int] = {
     VarType.BOOL: 1,
@@ -78,7 +81,10 @@ ITEM_SIZE: dict[VarType, int] = {
     VarType.FP16: 2,
     VarType.FP32: 4,
     VarType.FP64: 8,
+    VarType.BF16: 2,
 }
+HALVES = (VarType.FP16, VarType.BF16)
+FLOATS = (*HALVES, VarType.FP32, VarType.FP64)
 _BY_NAME: dict[str, VarType] = {name: dtype for dtype, name in NAME_OF.items()}
 _ALIASES: dict[str, str] = {  # as in NumPy, Python's numbers are 64 bits wide
     "float": "float64",
@@ -111,7 +117,13 @@ def to_dtype(dtype: Any) -> VarType:
 
 
 def numpy_name(dtype: VarType) -> str:
-    """The NumPy name of an element type, for example `float32`."""
+    """The NumPy name of an element type, for example `float32`.
+
+    Raises:
+        ConfigError: it is bfloat16, and the package that adds it to NumPy is not installed.
+    """
+    if dtype == VarType.BF16:
+        library("ml_dtypes", "bfloat16", "the type bfloat16")  # adds it to NumPy
     return NAME_OF[dtype]
 
 

@@ -10,6 +10,7 @@ import bireme.ops  # noqa: F401  the rows of the operators that layers append
 from bireme.errors import InvalidArgument
 from bireme.initializer import Constant, Xavier
 from bireme.ir import (
+    FLOATS,
     Operator,
     Parameter,
     Program,
@@ -23,8 +24,6 @@ from bireme.ir import (
 from bireme.param_attr import ParamAttr, WeightNormParamAttr
 
 from .weight_norm import create_weight_normalized
-
-_FLOATS = (VarType.FP16, VarType.FP32, VarType.FP64)
 
 
 class LayerHelper:
@@ -222,7 +221,7 @@ class LayerHelper:
     def _initializer(self, is_bias: bool, dtype: VarType) -> Any:
         if is_bias:
             return Constant(0.0)
-        if dtype not in _FLOATS:
+        if dtype not in FLOATS:
             raise InvalidArgument(
                 f"a {dtype} parameter of {self.layer_type} has no default initial value",
                 hint="give ParamAttr(initializer=...)",

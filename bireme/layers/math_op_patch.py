@@ -16,7 +16,6 @@ from .nn import matmul
 from .subscript import subscript
 
 Method = Callable[[Variable, Any], Variable]
-_FLOATS = (VarType.FP16, VarType.FP32, VarType.FP64)
 _WHOLE = (VarType.BOOL, VarType.INT8, VarType.INT16, VarType.INT32, VarType.INT64, VarType.UINT8)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bireme.errors import InvalidArgument
 from bireme.initializer import Constant, Normal
-from bireme.ir import Variable, VarType
+from bireme.ir import HALVES, Variable, VarType
 from bireme.param_attr import ParamAttr
 
 from .helper import LayerHelper
@@ -45,7 +45,7 @@ def batch_norm(
     read them.
     """
     helper = LayerHelper("batch_norm", **locals())
-    dtype = VarType.FP32 if input.dtype == VarType.FP16 else input.dtype
+    dtype = VarType.FP32 if input.dtype in HALVES else input.dtype
     shape = [input.shape[-1 if data_layout == "NHWC" else 1]]
     scale = helper.create_parameter(
         helper.param_attr, shape, dtype, default_initializer=Constant(1.0)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from math import prod
 
-from bireme.ir import EMPTY, Operator, Program, VarType
+from bireme.ir import EMPTY, FLOATS, Operator, Program, VarType
 from bireme.ops.table import ROWS
 
 from .notes import Notes
@@ -17,7 +17,6 @@ GROUP = "bireme.group"  # attribute: adjacent operators with the same number are
 _NAME = "fusion_group_pass"
 _FILES = ("activations", "unary")  # of operators that compute each element from that of X
 _BINARY = ("add", "sub", "mul", "div", "max", "min")
-_FLOATS = (VarType.FP32, VarType.FP64, VarType.FP16)
 Shape = tuple[int, ...]
 
 
@@ -80,7 +79,7 @@ def _kind(uses: Uses, op: Operator) -> tuple[Shape, VarType, int] | None:
     if any(var is None or var.type != VarType.LOD_TENSOR for var in found):
         return None
     shape, dtype = uses.shape(names[0]), uses.block._var_recursive(names[0]).dtype
-    if len(shape) < 2 or dtype not in _FLOATS or any(uses.shape(n) != shape for n in names):
+    if len(shape) < 2 or dtype not in FLOATS or any(uses.shape(n) != shape for n in names):
         return None
     if not all(_meets(uses, op, n, shape) for n in op.input_arg_names):
         return None

@@ -5,53 +5,62 @@ half precision arithmetic, computes at float32's speed.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from bireme.arrays.namespaces import Array
 from bireme.arrays.places import CUDAPlace, Place
 from bireme.arrays.values import SelectedRows, WithLoD
-from bireme.ir import Block, Operator, VarType
+from bireme.ir import HALVES, Block, Operator, VarType, numpy_name
 from bireme.ops.table import Kernel, Role, Row
 
 __all__ = ["in_single"]
 
-# What moves or compares values, and needs no other type.
-_EXACT = frozenset(
+# What moves values, and needs no other type; and what compares them, which NumPy does in float16.
+_MOVING = frozenset(
     f"{kind}{grad}"
-    for kind in ("relu", "reshape2", "transpose2", "flatten2", "stack", "slice", "concat", "split")
+    for kind in ("reshape2", "transpose2", "flatten2", "stack", "slice", "concat", "split")
     for grad in ("", "_grad")
-) | {"cast", "assign", "fill_zeros_like", "shape", "isfinite"}
+) | {"cast", "assign", "fill_zeros_like", "shape"}
+_COMPARING = frozenset(("relu", "relu_grad", "isfinite"))
 # A device's libraries take half precision, and add up in float32.
+_NAMES = ("float16", "bfloat16")
 _ON_DEVICE = frozenset(("mul", "mul_grad", "matmul", "matmul_grad"))
 
 
 def in_single(row: Row, kernel: Kernel, op: Operator, block: Block, place: Place) -> Kernel:
     """A kernel for the values that an operator has: the same, unless some are in half precision."""
-    native = op.type in _EXACT or (isinstance(place, CUDAPlace) and op.type in _ON_DEVICE)
-    if native or row.control or row.effect:
+    if op.type in _MOVING or row.control or row.effect:
         return kernel
-    lowered = {slot for slot, names in op.outputs.items() if any(_half(n, block) for n in names)}
-    if not lowered and not any(_half(name, block) for name in op.input_arg_names):
+    halves = {_half(name, block) for name in (*op.input_arg_names, *op.output_arg_names)} - {None}
+    single = (isinstance(place, CUDAPlace) and op.type in _ON_DEVICE) or op.type in _COMPARING
+    if not halves or (single and halves == {VarType.FP16}):
         return kernel
     roles = [parameter.role for parameter in row.parameters(kernel)]
-    results = [slot in lowered for slot in row.returns]
+    results = [_result(op.outputs.get(slot, ()), block) for slot in row.returns]
 
     @functools.wraps(kernel)
     def run(*given: Any) -> Any:
         arguments = [_argument(v, role) for v, role in zip(given, roles, strict=True)]
         found = kernel(*arguments)
         if len(results) == 1:
-            return _each(found, _down) if results[0] else found
+            return _each(found, results[0])
         pairs = zip(found, results, strict=True)
-        return tuple(_each(value, _down) if low else value for value, low in pairs)
+        return tuple(_each(value, down) for value, down in pairs)
 
     return run
 
 
-def _half(name: str, block: Block) -> bool:
+def _half(name: str, block: Block) -> VarType | None:
+    """The type of a variable in half precision."""
     var = block._find_var_recursive(name)
-    return var is not None and var.dtype == VarType.FP16
+    return var.dtype if var is not None and var.dtype in HALVES else None
+
+
+def _result(names: Iterable[str], block: Block) -> Callable[[Array], Array]:
+    """What brings the arrays of a result into the type of its variables."""
+    half = next(filter(None, (_half(name, block) for name in names)), None)
+    return _same if half is None else functools.partial(_down, numpy_name(half))
 
 
 def _argument(value: Any, role: Role) -> Any:
@@ -72,8 +81,12 @@ def _each(value: Any, change: Callable[[Array], Array]) -> Any:
 
 
 def _up(array: Array) -> Array:
-    return array.astype("float32") if array.dtype == "float16" else array
+    return array.astype("float32") if array.dtype.name in _NAMES else array
 
 
-def _down(array: Array) -> Array:
-    return array.astype("float16") if array.dtype == "float32" else array
+def _down(name: str, array: Array) -> Array:
+    return array.astype(name) if array.dtype == "float32" else array
+
+
+def _same(array: Array) -> Array:
+    return array

@@ -1,7 +1,8 @@
-"""fluid.contrib.mixed_precision: the programs of Fluid 1.8.5, and training in float16."""
+"""fluid.contrib.mixed_precision: the programs of Fluid 1.8.5, training in float16 and bfloat16."""
 
 import json
 import re
+import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import bireme as fluid
-from bireme.errors import InvalidArgument
+from bireme.errors import ConfigError, InvalidArgument
 from bireme.ir import Program
 from bireme.passes.data_parallel import plan_exchange
 
@@ -118,9 +119,16 @@ def trained(net: Callable[[], Any], steps: int, half: bool, **given: Any) -> dic
 
 
 @pytest.mark.parametrize("net", [mlp, lenet])
-def test_training_in_half_precision_reaches_the_losses_of_float32(net):
-    whole, half = trained(net, 30, False), trained(net, 30, True, init_loss_scaling=128.0)
-    assert half["hidden"] == "float16"
+@pytest.mark.parametrize(
+    ("dtype", "given"),
+    [
+        ("float16", {"init_loss_scaling": 128.0}),
+        ("bfloat16", {"init_loss_scaling": 1.0, "use_dynamic_loss_scaling": False}),
+    ],
+)
+def test_training_in_half_precision_reaches_the_losses_of_float32(net, dtype, given):
+    whole, half = trained(net, 30, False), trained(net, 30, True, dtype=dtype, **given)
+    assert half["hidden"] == dtype
     assert whole["hidden"] == "float32"
     assert {v.dtype.name for v in half["weights"].values()} == {"float32"}
     np.testing.assert_allclose(half["losses"][:5], whole["losses"][:5], rtol=0.02)
@@ -148,11 +156,43 @@ def test_a_scale_that_overflows_falls_until_gradients_are_finite():
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_ranks_exchange_float16():
-    main, *_ = built(mlp)
+@pytest.mark.parametrize(("dtype", "exchanged"), [("float16", "float16"), ("bfloat16", "float32")])
+def test_ranks_exchange_what_can_be_added_up(dtype, exchanged):
+    main, *_ = built(mlp, dtype=dtype)
     main._trainers_endpoints = ["127.0.0.1:1", "127.0.0.1:2"]
     exchange = plan_exchange(main)
-    assert {g.dtype for bucket in exchange.dense for g in bucket} == {"float16"}
+    assert {g.dtype for bucket in exchange.dense for g in bucket} == {exchanged}
+
+
+def test_values_are_rounded_to_bfloat16_once():
+    main, startup = Program(), Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = layers.data("x", [64])
+        low = layers.cast(x, "bfloat16")
+        found = [low, layers.scale(low, 3.0), layers.reduce_sum(low, 1), layers.relu(low)]
+        wide = layers.cast(found[1], "float32")
+    again = Program.parse_from_string(main.desc.serialize_to_string())
+    assert again.global_block().var(low.name).dtype == low.dtype
+    value = np.random.RandomState(5).standard_normal((3, 64)).astype("float32")
+    with fluid.Executor(fluid.CPUPlace()) as exe:
+        rounded, *rest, back = exe.run(again, {"x": value}, [*found, wide])
+    np.testing.assert_array_equal(rounded, value.astype("bfloat16"))
+    single = rounded.astype("float32")
+    for got, want in zip(rest, (single * 3, single.sum(1), np.maximum(single, 0)), strict=True):
+        np.testing.assert_array_equal(got, want.astype("bfloat16").reshape(got.shape))
+    np.testing.assert_array_equal(back, rest[0].astype("float32"))
+
+
+def test_bfloat16_needs_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ConfigError, match="bfloat16 needs ml_dtypes") as caught:
+        built(mlp, dtype="bfloat16")
+    assert "bireme[bfloat16]" in str(caught.value)
+
+
+def test_other_types_are_refused():
+    with pytest.raises(InvalidArgument, match="float16 or bfloat16"):
+        built(mlp, dtype="float64")
 
 
 def test_replicas_train_as_one(monkeypatch):
