@@ -173,6 +173,13 @@ def test_updates_have_the_bits_of_the_generic_kernels(dtype: str, decay: float |
         found, wanted = (kernel(np, *given, None, decay) for kernel in (form(name), generic(name)))
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(a, b)
+        slots = list(inspect.signature(generic(name)).parameters)
+        at = [slots.index(ROWS[name].inplace[out]) - 1 for out in ROWS[name].returns]
+        own = [np.array(a) if isinstance(a, np.ndarray) else a for a in given]
+        mine = tuple(own[i] for i in at)
+        assert all(a is b for a, b in zip(form(name)(np, *own, mine, decay), mine, strict=True))
+        for a, b in zip(mine, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @needs_numba

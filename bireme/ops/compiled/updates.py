@@ -1,4 +1,8 @@
-"""Updates in one loop: elements are read and written once, with the bits of the generic kernels."""
+"""Updates in one loop: elements are read and written once, with the bits of the generic kernels.
+
+A loop overwrites what it updates. Loops with arrays of their own for results do not become vector
+code where both are the same memory, as they are in most updates.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +12,7 @@ import numpy as np
 from bireme.arrays import thread_pool as lanes
 from bireme.arrays.namespaces import Array
 from bireme.ops.adam import rate_of
-from bireme.ops.tiles import complement, targets
+from bireme.ops.tiles import complement, copied, targets
 
 from .loops import exact, fits
 
@@ -16,18 +20,16 @@ __all__ = ["adam", "momentum"]
 
 
 @exact
-def _adam(
-    p: Array, g: Array, m: Array, v: Array, q: Array, n: Array, w: Array, numbers: Array
-) -> None:
+def _adam(p: Array, g: Array, m: Array, v: Array, numbers: Array) -> None:
     beta1, rest1, beta2, rest2 = numbers[0], numbers[1], numbers[2], numbers[3]
     rate, epsilon, decay = numbers[4], numbers[5], numbers[6]
     for i in range(len(p)):
         slope = g[i] + p[i] * decay if decay != 0 else g[i]
         first = m[i] * beta1 + slope * rest1
         second = v[i] * beta2 + slope * slope * rest2
-        n[i] = first
-        w[i] = second
-        q[i] = p[i] - first / (np.sqrt(second) + epsilon) * rate
+        m[i] = first
+        v[i] = second
+        p[i] -= first / (np.sqrt(second) + epsilon) * rate
 
 
 def adam(
@@ -47,28 +49,29 @@ def adam(
     out: Any = None,
     bireme_decay: float | None = None,
 ) -> tuple[Array, ...] | None:
-    states = (Moment1, Moment2, Beta1Pow, Beta2Pow)
-    made = targets(xp, out, Param, *states)
+    states = (Param, Moment1, Moment2, Beta1Pow, Beta2Pow)
+    made = targets(xp, out, *states)
     plain = Beta1Tensor is None and Beta2Tensor is None
-    if not plain or not fits(Param, Grad, *states, *made, LearningRate):
+    if not plain or not fits(*states, *made, Grad, LearningRate):
         return None
     rate = rate_of(xp, LearningRate, Beta1Pow, Beta2Pow)
+    param, first, second, power1, power2 = made = copied(xp, made, *states)
     rests = complement(beta1, Grad), complement(beta2, Grad)
     numbers = (beta1, rests[0], beta2, rests[1], rate.item(), epsilon, bireme_decay or 0)
-    _spread(xp, _adam, (Param, Grad, Moment1, Moment2, *made[:3]), numbers)
-    np.multiply(Beta1Pow, beta1, out=made[3])
-    np.multiply(Beta2Pow, beta2, out=made[4])
+    _spread(xp, _adam, (param, Grad, first, second), numbers)
+    power1 *= beta1
+    power2 *= beta2
     return made
 
 
 @exact
-def _momentum(p: Array, g: Array, v: Array, q: Array, w: Array, numbers: Array) -> None:
+def _momentum(p: Array, g: Array, v: Array, numbers: Array) -> None:
     rate, mu, decay, ahead = numbers[0], numbers[1], numbers[2], numbers[3]
     for i in range(len(p)):
         slope = g[i] + p[i] * decay if decay != 0 else g[i]
         speed = v[i] * mu + slope
-        w[i] = speed
-        q[i] = p[i] - (slope + speed * mu if ahead != 0 else speed) * rate
+        v[i] = speed
+        p[i] -= (slope + speed * mu if ahead != 0 else speed) * rate
 
 
 def momentum(
@@ -82,12 +85,13 @@ def momentum(
     out: Any = None,
     bireme_decay: float | None = None,
 ) -> tuple[Array, Array] | None:
-    new, speed = targets(xp, out, Param, Velocity)
-    if not fits(Param, Grad, Velocity, LearningRate, new, speed):
+    made = targets(xp, out, Param, Velocity)
+    if not fits(Param, Grad, Velocity, LearningRate, *made):
         return None
     numbers = (LearningRate.item(), mu, bireme_decay or 0, use_nesterov)
-    _spread(xp, _momentum, (Param, Grad, Velocity, new, speed), numbers)
-    return new, speed
+    param, speed = copied(xp, made, Param, Velocity)
+    _spread(xp, _momentum, (param, Grad, speed), numbers)
+    return param, speed
 
 
 def _spread(
