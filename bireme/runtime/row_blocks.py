@@ -54,14 +54,9 @@ def block_step(access: Access, binding: Binding, dead: Iterable[str]) -> Step:
     group = _Group(access, binding, frozenset(dead))
 
     def step(frame: Frame) -> None:
-        values = [frame[slot] for slot in group.whole]
-        if not _divisible(values):
+        made = group.blocked(frame)
+        if made is None:
             group.one_by_one(frame)
-            return
-        try:
-            made = group.blocked(frame, values)
-        except Exception:
-            group.one_by_one(frame)  # it fails again, where its operator can be named
             return
         for name, out in made.items():
             frame[group.slots[name]] = out
@@ -99,8 +94,19 @@ class _Group:
                 unit = Unit(member.ops, member.index, step)
                 explain(error, self._binding.block, unit, Env(self._binding.layout, frame))
 
-    def blocked(self, frame: Frame, values: Sequence[Array]) -> dict[str, Array]:
-        """The values that others read, computed from the whole inputs block by block."""
+    def blocked(self, frame: Frame) -> dict[str, Array] | None:
+        """The values that others read, computed from the whole inputs block by block; None where
+        that does not pay, or where an operator fails: it fails again by itself, with its name.
+        """
+        values = [frame[slot] for slot in self.whole]
+        if not _divisible(values):
+            return None
+        try:
+            return self._in_blocks(frame, values)
+        except Exception:
+            return None
+
+    def _in_blocks(self, frame: Frame, values: Sequence[Array]) -> dict[str, Array]:
         like, rows = values[0], len(values[0])
         made = {n: np.empty(like.shape, dtype) for n, (_, dtype) in self._kept.items()}
         height = max(1, _BLOCK * rows // like.size)

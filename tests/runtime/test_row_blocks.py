@@ -1,5 +1,6 @@
 """Groups of elementwise operators are computed by blocks of rows, with the same numbers."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -132,3 +133,28 @@ def test_what_reads_other_rows_is_left_out() -> None:
         layers.elementwise_add(layers.relu(wide), layers.data("c", [5], False), axis=0)
         layers.softmax(layers.relu(x))
     assert groups(marked(program)) == [["scale", "scale", "elementwise_add", "relu"]]
+
+
+def test_a_group_of_small_values_computes_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_blocks, "_LEAST", 1 << 30)
+    program = fluid.Program()
+    with program_guard(program, fluid.Program()):
+        product = layers.matmul(
+            layers.data("x", [200, 1], False), layers.data("y", [1, 200], False)
+        )
+        result = layers.mean(layers.tanh(layers.scale(product, 2.0)))
+    assert groups(marked(program)) == [["scale", "tanh"]]
+    feed = {"x": np.ones((200, 1), "float32"), "y": np.ones((1, 200), "float32")}
+    peaks = [_peak(each, feed, result) for each in (program, marked(program))]
+    assert peaks[1] < peaks[0] + 200 * 200 * 2
+
+
+def _peak(program: Any, feed: dict[str, Any], result: Any) -> int:
+    with fluid.Executor(fluid.CPUPlace()) as exe:
+        scope = fluid.Scope()
+        exe.run(program, feed=feed, fetch_list=[result], scope=scope)
+        tracemalloc.start()
+        exe.run(program, feed=feed, fetch_list=[result], scope=scope)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return found
