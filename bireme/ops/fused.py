@@ -79,6 +79,7 @@ def _functions(names: Any) -> tuple[_Unary, bool, bool]:
     grad=GradOp(uses=("X", "Y", "Out"), wrt=("X", "Y"), of=("Out",)),
     returns="Out IntermediateOut",
     inplace={"Out": "X"},
+    compiled="fused",
 )
 def fused_elemwise_activation(
     xp: Any,
@@ -132,7 +133,7 @@ def _in_tiles(
     return out
 
 
-@op("fused_elemwise_activation_grad", inplace={"X@GRAD": "Out@GRAD"})
+@op("fused_elemwise_activation_grad", inplace={"X@GRAD": "Out@GRAD"}, compiled="fused")
 def fused_elemwise_activation_grad(
     xp: Any,
     X: Array,
