@@ -26,8 +26,12 @@ def _forward(
     start: int,
     stop: int,
     relu: bool,
+    z: Array,
+    adds: bool,
 ) -> None:
-    """Sums are taken in the dtype along a plane, and in float64 over planes."""
+    """With z added, and relu applied, as far as asked for. Sums are taken in the dtype along a
+    plane, and in float64 over planes.
+    """
     n, _, rest = x.shape
     kind = x.dtype.type
     count = max(n * rest, 1)
@@ -54,6 +58,8 @@ def _forward(
         for i in range(n):
             for j in range(rest):
                 value = (x[i, c, j] - middle) * gain + shift
+                if adds:
+                    value += z[i, c, j]
                 if relu and value < 0:
                     value = kind(0)
                 y[i, c, j] = value
@@ -73,8 +79,13 @@ def _backward(
     stop: int,
     y: Array,
     relu: bool,
+    dz: Array,
+    keeps: bool,
 ) -> None:
-    """dx = gain (dy - bias' / n - (x - mean) inverse scale' / n), with its two sums first."""
+    """dx = gain (dy - bias' / n - (x - mean) inverse scale' / n), with its two sums first.
+
+    dz is dy through the relu, if it is asked for.
+    """
     n, _, rest = x.shape
     kind = x.dtype.type
     count = max(n * rest, 1)
@@ -87,6 +98,8 @@ def _backward(
                 g = dy[i, c, j]
                 if relu and not y[i, c, j] > 0:
                     g = kind(0)
+                if keeps:
+                    dz[i, c, j] = g
                 s += g
                 t += g * (x[i, c, j] - middle)
             total += s
@@ -133,16 +146,19 @@ def forward(
     epsilon: float,
     momentum: float,
     relu: bool = False,
+    Z: Array = None,
 ) -> tuple[Array, ...]:
-    """The outputs of batch_norm in training, channels first; with relu applied to the first."""
+    """The outputs of batch_norm in training, channels first; with Z added to the first, and relu
+    applied to it.
+    """
     Scale, Bias, Mean, Variance, MomentumTensor = states
     x = X.reshape(len(X), X.shape[1], -1)
-    y = np.empty_like(x)
+    y, z = np.empty_like(x), x if Z is None else Z.reshape(x.shape)
     mean, variance, inverse = (np.empty_like(Scale) for _ in range(3))
 
     def work(part: slice) -> None:
         channel = (mean, variance, inverse, part.start, part.stop)
-        _forward(x, Scale, Bias, epsilon, y, *channel, relu)
+        _forward(x, Scale, Bias, epsilon, y, *channel, relu, z, Z is not None)
 
     lanes.spread(xp, work, x.shape[1], 4 * x.size)
     outs = running(Mean, Variance, mean, variance, MomentumTensor, momentum)
@@ -171,18 +187,38 @@ def batch_norm_grad(
 
 
 def backward(
-    xp: Any, X: Array, dY: Array, states: tuple[Array, Array, Array], relu: Array = None
+    xp: Any,
+    X: Array,
+    dY: Array,
+    states: tuple[Array, Array, Array],
+    relu: Array = None,
+    dZ: Array = None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients of X, scale and bias; `relu` is the output of a relu that dY is of."""
+    """The gradients of X, scale and bias; `relu` is the output of a relu that dY is of. dZ, if it
+    is given, receives dY through the relu.
+    """
     Scale, SavedMean, SavedVariance = states
     x = X.reshape(len(X), X.shape[1], -1)
     dy, dx = dY.reshape(x.shape), np.empty_like(x)
     y = dy if relu is None else relu.reshape(x.shape)
+    dz = dx if dZ is None else dZ.reshape(x.shape)
     dscale, dbias = np.empty_like(Scale), np.empty_like(Scale)
 
     def work(part: slice) -> None:
         sums = (dscale, dbias, part.start, part.stop)
-        _backward(x, dy, Scale, SavedMean, SavedVariance, dx, *sums, y, relu is not None)
+        _backward(
+            x,
+            dy,
+            Scale,
+            SavedMean,
+            SavedVariance,
+            dx,
+            *sums,
+            y,
+            relu is not None,
+            dz,
+            dZ is not None,
+        )
 
     lanes.spread(xp, work, x.shape[1], 6 * x.size)
     return dx.reshape(X.shape), dscale, dbias

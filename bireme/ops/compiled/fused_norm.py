@@ -65,12 +65,10 @@ def fused_bn_add_activation(
     data_layout: str,
 ) -> tuple[Array, ...] | None:
     states = (Scale, Bias, Mean, Variance)
-    if data_layout == "NHWC" or not fits(X, Scale, Bias):
+    if data_layout == "NHWC" or not fits(X, Z, Scale, Bias):
         return None
     addend(X, Z, data_layout)
-    y, *rest = forward(xp, X, (*states, None), epsilon, momentum)
-    y += Z
-    return np.maximum(y, 0, out=y), *rest
+    return forward(xp, X, (*states, None), epsilon, momentum, relu=True, Z=Z)
 
 
 def fused_bn_add_activation_grad(
@@ -87,6 +85,6 @@ def fused_bn_add_activation_grad(
     states = (Scale, SavedMean, SavedVariance)
     if data_layout == "NHWC" or "X@GRAD" not in need or not fits(X, Y, dY, *states):
         return None
-    dz = dY * (Y > 0)
-    dx, *rest = backward(xp, X, dz, states)
+    dz = np.empty_like(dY)
+    dx, *rest = backward(xp, X, dY, states, relu=Y, dZ=dz)
     return dx, dz, *rest
