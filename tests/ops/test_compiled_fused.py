@@ -1,4 +1,4 @@
-"""Compiled forms of fused operators and of what writes over its argument, beside the generic ones."""
+"""Compiled forms of fused operators, and of what writes over its argument, by the generic ones."""
 
 from typing import Any
 
