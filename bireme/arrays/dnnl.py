@@ -99,7 +99,9 @@ def _working() -> Any:
 
 
 def _alone(function: Any, *given: Any) -> int:
-    """Call in one thread: OpenMP's own would spin between calls. The setting is a thread's own."""
+    """Call in one thread: OpenMP's own would spin between calls. A primitive keeps the number of
+    threads that it was made for. The setting is the calling thread's own.
+    """
     usual = _library().omp_get_max_threads()
     if usual == 1:
         return int(function(*given))
@@ -117,7 +119,13 @@ class _Owned:
     def __init__(self, make: str, destroy: str, *given: Any) -> None:
         self.pointer = _Pointer()
         self._destroy = getattr(_library(), f"dnnl_{destroy}")
-        _check(make, getattr(_library(), f"dnnl_{make}")(ctypes.byref(self.pointer), *given))
+        function = getattr(_library(), f"dnnl_{make}")
+        _check(make, _alone(function, ctypes.byref(self.pointer), *given))
+
+    def kept(self) -> _Pointer:
+        """The object itself, which then lives as long as the process."""
+        pointer, self.pointer = self.pointer, _Pointer()
+        return pointer
 
     def __del__(self) -> None:
         if self.pointer:
@@ -133,8 +141,7 @@ def _check(call: str, status: int) -> None:
 
 @functools.cache
 def _engine() -> _Pointer:
-    engine = _Owned("engine_create", "engine_destroy", _CPU, ctypes.c_size_t(0))
-    return _kept(engine)
+    return _Owned("engine_create", "engine_destroy", _CPU, ctypes.c_size_t(0)).kept()
 
 
 @functools.cache
@@ -143,15 +150,7 @@ def _attributes() -> _Pointer:
     made = _Owned("primitive_attr_create", "primitive_attr_destroy")
     status = _library().dnnl_primitive_attr_set_scratchpad_mode(made.pointer, _GIVEN_SCRATCHPAD)
     _check("primitive_attr_set_scratchpad_mode", status)
-    return _kept(made)
-
-
-_forever: list[_Owned] = []
-
-
-def _kept(owned: _Owned) -> _Pointer:
-    _forever.append(owned)
-    return owned.pointer
+    return made.kept()
 
 
 class _Here(threading.local):
@@ -246,7 +245,7 @@ class _Slot:
         self.ends = _arguments((_FROM, ends[0]), (_TO, ends[1]))
 
     def fill(self, array: Array) -> Array | None:
-        """Point at the array; returns room for it in the primitive's layout, if that differs."""
+        """Bring an array in; returns what holds its elements in the primitive's layout."""
         room = array if self.place.way is None else _room(self.place.size)
         _point(self.array, array)
         _point(self.chosen, room)
@@ -255,6 +254,7 @@ class _Slot:
         return room
 
     def move(self) -> None:
+        """Between the array and the primitive's layout, where they differ."""
         if self.place.way is not None:
             _execute(self.place.way, self.ends)
 

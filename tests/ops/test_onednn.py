@@ -1,5 +1,8 @@
 """Kernels through oneDNN: chosen by a flag, equal to the generic ones, the same on any threads."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -245,6 +248,29 @@ def test_other_dtypes_and_strides_are_left_to_numpy() -> None:
     assert not dnnl.product(np.ones((8, 16), "float32")[:, ::2], a, a.copy())
     assert not dnnl.product(a[::-1], a, a.copy())
     assert not dnnl.product(np.broadcast_to(a[:1], (8, 8)), a, a.copy())
+
+
+_SCRIPT = """
+import numpy as np, psutil
+from bireme.ops import correlation, products
+from bireme.ops.windows import Geometry
+x, w = np.ones((8, 32, 20, 20), "float32"), np.ones((40, 32, 3, 3), "float32")
+geo = Geometry((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+before = psutil.Process().num_threads()
+y = correlation.convolve(np, x, w, geo, 1)
+correlation.input_gradient(np, y, w, geo, 1, x.shape)
+correlation.filter_gradient(np, x, y, geo, 1, w.shape)
+products.dot(np, x.reshape(1280, 80), x.reshape(80, 1280))
+assert psutil.Process().num_threads() == before, psutil.Process().num_threads()
+"""
+
+
+@needs_onednn
+def test_openmp_starts_no_threads() -> None:
+    env = {**os.environ, "OMP_NUM_THREADS": "4", "FLAGS_use_onednn": "on"}
+    command = [sys.executable, "-c", _SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
 
 
 @needs_onednn
