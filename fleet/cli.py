@@ -11,11 +11,11 @@ import click
 import bireme
 
 from .checkpoint_commands import checkpoint
-from .launcher.job import MODES, Job, misplaced
+from .launcher.job import MODES, Job
 from .scripts import uncaught
 from .telemetry_commands import COMMANDS as TELEMETRY
 from .trial_commands import COMMANDS as TRIALS
-from .trial_commands import PASS_ON
+from .trial_commands import PASS_ON, note_misplaced
 
 __all__ = ["main"]
 
@@ -110,9 +110,8 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
     if emitted:
         click.echo(emit(emitted, job, *names), nl=False)
         return
-    taken = {name for each in launch.params for name in each.opts}
-    for word in misplaced(job.check(), taken):
-        click.echo(f"note: {word} stands after {script}, which gets it; put it before", err=True)
+    job.check()
+    note_misplaced(script, arguments)
     sys.exit(run_job(job, dict(os.environ), click.echo))
 
 
@@ -150,6 +149,7 @@ def run(script: str, arguments: tuple[str, ...], cpu: bool, module: bool) -> Non
         if module:
             execute_module(script, arguments)
         else:
+            note_misplaced(script, arguments)
             run_script(script, adopted(arguments, os.environ))
     except KeyboardInterrupt as error:  # which click would answer with a code of its own
         uncaught.interrupted(error)

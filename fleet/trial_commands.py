@@ -11,12 +11,21 @@ import click
 
 from bireme.errors import ConfigError
 
-from .launcher.job import MODES
+from .launcher.job import MODES, misplaced
 
-__all__ = ["COMMANDS", "PASS_ON"]
+__all__ = ["COMMANDS", "PASS_ON", "note_misplaced"]
 
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 INTERSPERSED = {"ignore_unknown_options": True}
+
+
+def note_misplaced(script: str, arguments: tuple[str, ...]) -> None:
+    """Say which options of the running command the script gets instead, because of their place."""
+    if not Path(script).is_file():
+        return  # an error that names it follows
+    options = {name for each in click.get_current_context().command.params for name in each.opts}
+    for word in misplaced(script, arguments, options):
+        click.echo(f"note: {word} stands after {script}, which gets it; put it before", err=True)
 
 
 def _sized(command: Any) -> Any:
@@ -56,6 +65,7 @@ def explain(
     """
     from .explain import split_of
 
+    note_misplaced(script, arguments)
     split = split_of(script, arguments, servers, trainers, mode)
     click.echo(split.explain())
     if draw is not None:

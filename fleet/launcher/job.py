@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bireme.errors import ConfigError, as_builtin
@@ -200,13 +200,13 @@ def command_of(job: Job) -> tuple[str, ...]:
     return (job.mode, str(job.server_count), str(job.trainers), job.script, *job.arguments)
 
 
-def misplaced(job: Job, options: Container[str]) -> list[str]:
-    """Those of the script's arguments that are options of the launcher, and nothing that the script
-    itself speaks of.
+def misplaced(script: str, arguments: Iterable[str], options: Container[str]) -> list[str]:
+    """Those of a script's arguments that are options of bireme, and nothing that the script itself
+    speaks of.
     """
-    with open(job.script, errors="replace") as file:
+    with open(script, errors="replace") as file:
         text = file.read()
-    names = [word.partition("=")[0] for word in job.arguments if word.startswith("--")]
+    names = [word.partition("=")[0] for word in arguments if word.startswith("--")]
     return [name for name in names if name in options and name.lstrip("-") not in text]
 
 

@@ -102,3 +102,20 @@ def test_a_saved_model_with_its_feeds_is_valid(tmp_path: Path) -> None:
     exe.run(fluid.default_startup_program())
     fluid.io.save_inference_model(str(tmp_path / "model"), ["x"], [guess], exe)
     assert summary(program_at(tmp_path / "model")).startswith("valid: 1 blocks")
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("explain", "--draw"), ("run", "--cpu"), ("launch", "--servers")]
+)
+def test_an_option_after_the_script_is_noted(
+    command: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.py").write_text("raise SystemExit(3)\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "bireme", command, "plain.py", option, "3"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert f"note: {option} stands after plain.py, which gets it; put it before" in ran.stderr

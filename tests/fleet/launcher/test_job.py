@@ -68,7 +68,7 @@ def test_an_option_after_the_script_is_noticed_unless_the_script_has_it(tmp_path
     script = tmp_path / "x.py"
     script.write_text("parser.add_argument('--trainers')")
     job = Job(str(script), ("--servers", "4", "--trainers=2", "--epochs", "1"))
-    assert misplaced(job, {"--servers", "--trainers"}) == ["--servers"]
+    assert misplaced(job.script, job.arguments, {"--servers", "--trainers"}) == ["--servers"]
 
 
 @pytest.mark.parametrize(("servers", "trainers"), [(0, 1), (1, 0)])
