@@ -134,7 +134,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--times", type=int, default=1, help="how often each is tried")
     parser.add_argument("--jobs", type=int, default=1, help="how many are tried side by side")
     parser.add_argument("--heartbeat", type=float, default=HEARTBEAT, help="of kills and freezes")
-    return parser.parse_args()
+    given = parser.parse_args()
+    for name in given.names:
+        if not any(case.name.startswith(name) for case in catalogue()):
+            parser.error(f"no case begins with {name!r}; docs/faults.md lists all")
+    return given
 
 
 def main() -> None:

@@ -44,6 +44,13 @@ def test_a_job_that_is_killed_and_resumed_learns_the_same() -> None:
     assert said("tests.faults.resuming", "--rounds", "2", "--seed", "2").startswith("2 rounds, 0 ")
 
 
+def test_a_name_of_no_case_is_an_error() -> None:
+    command = [sys.executable, "-m", "tests.faults", "kill/nobody"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2
+    assert "no case begins with 'kill/nobody'" in ran.stderr
+
+
 def test_a_reset_link_ends_no_job(tmp_path: Path) -> None:
     if why := links.missing():
         pytest.skip(why)
