@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from statistics import median
 
-from peer import HERE, machine, peer_python
+from peer import HERE, machine, one_of, peer_python
 
 STEPS = {"mlp": 40, "layers": 25, "wide": 20, "sparse": 40}
 WARM = 5
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--trainers", type=int, default=2)
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--save", type=Path)
-    parser.add_argument("models", nargs="*", default=list(STEPS))
+    parser.add_argument("models", nargs="*", type=one_of(STEPS), default=list(STEPS))
     parser.add_argument("--curve", action="store_true", help="1 to 16 trainers, one server")
     options = parser.parse_args()
     if options.curve:

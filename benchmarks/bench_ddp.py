@@ -7,7 +7,7 @@ the median over rounds of our median step over the peer's in the same round, cou
 other processes disturbed least (`undisturbed.py`). `alone` is the step of one process without
 anybody to exchange with. Name a Python with torch in TORCH_PYTHON.
 
-    python benchmarks/bench_ddp.py [--ranks 2 4] [--rounds 8] [--save FILE] [MODEL ...]
+    python benchmarks/bench_ddp.py [MODEL ...] [--ranks 2 4] [--rounds 8] [--save FILE]
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 import cluster_models
-from peer import machine
+from peer import machine, one_of
 from undisturbed import Step, timed, together, undisturbed
 
 WORKER = str(Path(__file__).resolve())
@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
-    parser.add_argument("models", nargs="*", default=list(WHAT))
+    parser.add_argument("models", nargs="*", type=one_of(WHAT), default=list(WHAT))
     options = parser.parse_args()
     if options.worker:
         return worker(*options.worker)

@@ -9,7 +9,7 @@ columns counts, and the best of the others', Fluid's fusions and torch's compile
 `--threads 1` gives every side one thread, `--threads 2` two; 0 leaves each its default.
 Name the peers' interpreters in FLUID_PYTHON and TORCH_PYTHON; one that is not there has no column.
 
-    python benchmarks/bench_models.py [--rounds 6] [--threads 1 2] [--save FILE] [MODEL ...]
+    python benchmarks/bench_models.py [MODEL ...] [--rounds 6] [--threads 1 2] [--save FILE]
 """
 
 import argparse
@@ -25,7 +25,7 @@ from statistics import median
 from typing import NamedTuple
 
 from fluid_models import MODELS
-from peer import Runner, machine, peer_python
+from peer import Runner, machine, one_of, peer_python
 
 OURS = ("NumPy", "extras", "fused")
 FUSIONS = (
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--save", type=Path)
-    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("models", nargs="*", type=one_of(MODELS), default=list(MODELS))
     options = parser.parse_args()
     lines = [
         f"{date.today()}, {', '.join([machine(), *extras()])}",

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from passes_models import MODELS
-from peer import Runner, machine
+from peer import Runner, machine, one_of
 
 FUSIONS = (
     "fuse_bn_act_ops",
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--save", type=Path)
-    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("models", nargs="*", type=one_of(MODELS), default=list(MODELS))
     options = parser.parse_args()
     head = f"  {'':26}{'ms':>9}{'ratio':>8}{'best':>8}{'peak MiB':>10}{'ratio':>8}"
     found = [f"{date.today()}, {machine()}, {options.threads or 'all'} threads", head]

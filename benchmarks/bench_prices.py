@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from bench_cluster import STEPS, run
-from peer import machine
+from peer import machine, one_of
 
 from bireme.fleet.certs import write_certificates
 
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path)
     parser.add_argument("--folder", type=Path, help="on the disk to be measured")
     parser.add_argument("--carriers", nargs="*", choices=list(CARRIERS), default=list(CARRIERS))
-    parser.add_argument("models", nargs="*", default=list(STEPS))
+    parser.add_argument("models", nargs="*", type=one_of(STEPS), default=list(STEPS))
     options = parser.parse_args()
     lines = [machine(), "", f"sync, {SERVERS} servers x {TRAINERS} trainers, ms per step"]
     lines.append(f"{'':16}{'least of runs':>36}  {'ratio of the least':>21}  {'of the median':>21}")

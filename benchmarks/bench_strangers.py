@@ -18,7 +18,7 @@ from statistics import median
 
 from bench_cluster import STEPS, run
 from bench_prices import CARRIERS, OURS, SERVERS, TRAINERS, Prices
-from peer import HERE, machine
+from peer import HERE, machine, one_of
 
 COUNT, SECONDS = 50, 1.0
 LONGER = 5  # times the steps of bench_cluster: a connection that says nothing is closed after 5 s
@@ -48,7 +48,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--save", type=Path)
     parser.add_argument("--carriers", nargs="*", choices=list(CARRIERS), default=list(CARRIERS))
-    parser.add_argument("models", nargs="*", default=["mlp", "layers", "sparse"])
+    parser.add_argument(
+        "models", nargs="*", type=one_of(STEPS), default=["mlp", "layers", "sparse"]
+    )
     options = parser.parse_args()
     for model in options.models:
         STEPS[model] *= LONGER

@@ -24,7 +24,7 @@ from typing import Any
 
 import fluid_models
 import numpy as np
-from peer import machine
+from peer import machine, one_of
 from undisturbed import timed, undisturbed
 
 WORKER = str(Path(__file__).resolve())
@@ -283,7 +283,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--save", type=Path)
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("cases", nargs="*", default=[STAGE, *CASES])
+    parser.add_argument("cases", nargs="*", type=one_of((STAGE, *CASES)), default=[STAGE, *CASES])
     options = parser.parse_args()
     if options.worker:
         return worker(*options.worker)

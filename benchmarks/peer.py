@@ -4,12 +4,13 @@ A script answers each line of its input with a round of step times, as JSON, so 
 sides can alternate and meet the same machine. Name the peer's Python in FLUID_PYTHON.
 """
 
+import argparse
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -110,3 +111,14 @@ def machine() -> str:
         model = names[0].partition(":")[2].strip() if names else model
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
     return f"{os.cpu_count()} cores, {model}; {versions}"
+
+
+def one_of(known: Collection[str]) -> Callable[[str], str]:
+    """The type of an argument that must be one of these words."""
+
+    def check(word: str) -> str:
+        if word not in known:
+            raise argparse.ArgumentTypeError(f"{word!r} is not one of {', '.join(known)}")
+        return word
+
+    return check
