@@ -89,14 +89,22 @@ def _for_all_rows(x: Array, y: Any) -> bool:
 
 
 def total(xp: Any, x: Array) -> Array:
-    """The sum of all elements; of a large array in parts, which follow from its size alone."""
+    """The sum of all elements; of a large array in parts, which follow from its size alone. That
+    infinities add up to no number is no fault: dynamic scales of losses look for it.
+    """
+    with np.errstate(invalid="ignore"):
+        return _total(xp, x)
+
+
+def _total(xp: Any, x: Array) -> Array:
     if xp is not np or x.size < 2 * _SUMMED or not x.flags.c_contiguous:
         return x.sum(dtype=x.dtype)
     flat, parts = x.reshape(-1), lanes.cut(x.size, min(_PARTS, x.size // _SUMMED))
     sums = np.empty(len(parts), x.dtype)
 
     def add(i: int) -> None:
-        np.add.reduce(flat[parts[i]], dtype=x.dtype, out=sums[i : i + 1].reshape(()))
+        with np.errstate(invalid="ignore"):  # each thread has its own
+            np.add.reduce(flat[parts[i]], dtype=x.dtype, out=sums[i : i + 1].reshape(()))
 
     lanes.run([partial(add, i) for i in range(len(parts))])
     return sums.sum(dtype=x.dtype)

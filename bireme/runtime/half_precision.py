@@ -8,6 +8,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from bireme.arrays.namespaces import Array
 from bireme.arrays.places import CUDAPlace, Place
 from bireme.arrays.values import SelectedRows, WithLoD
@@ -30,12 +32,29 @@ _ON_DEVICE = frozenset(("mul", "mul_grad", "matmul", "matmul_grad"))
 
 def in_single(row: Row, kernel: Kernel, op: Operator, block: Block, place: Place) -> Kernel:
     """A kernel for the values that an operator has: the same, unless some are in half precision."""
-    if op.type in _MOVING or row.control or row.effect:
+    if row.control or row.effect:
         return kernel
     halves = {_half(name, block) for name in (*op.input_arg_names, *op.output_arg_names)} - {None}
-    single = (isinstance(place, CUDAPlace) and op.type in _ON_DEVICE) or op.type in _COMPARING
-    if not halves or (single and halves == {VarType.FP16}):
+    if not halves:
         return kernel
+    single = (isinstance(place, CUDAPlace) and op.type in _ON_DEVICE) or op.type in _COMPARING
+    native = op.type in _MOVING or (single and halves == {VarType.FP16})
+    return _quiet(kernel if native else _rounded(row, kernel, op, block))
+
+
+def _quiet(kernel: Kernel) -> Kernel:
+    """Without NumPy's warnings: what overflows is infinite, and a dynamic scale counts on it."""
+
+    @functools.wraps(kernel)
+    def run(*given: Any) -> Any:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return kernel(*given)
+
+    return run
+
+
+def _rounded(row: Row, kernel: Kernel, op: Operator, block: Block) -> Kernel:
+    """The kernel in float32, with results in half precision rounded."""
     roles = [parameter.role for parameter in row.parameters(kernel)]
     results = [_result(op.outputs.get(slot, ()), block) for slot in row.returns]
 
