@@ -12,6 +12,7 @@ from .action_parts import Action, Variables, ring_of, value_of
 from .communicators import Communicators, of_context
 from .flat_buffers import FlatBuffers
 from .rings import Ring
+from .shared_reduction import start_reduce_parts
 from .state_server import RemoteState, StateServer
 
 __all__ = [
@@ -44,7 +45,10 @@ def reduce_to_owners(ops: Sequence[Operator], context: EffectContext) -> Action:
         sizes = [0] * ring().group.size
         for (root, _, _), value in zip(named, values, strict=True):
             sizes[root] += value.size
-        ring().start(lambda: ring().group.reduce_parts(buffer.flat, sizes))
+        if buffer.shared is None:
+            ring().start(lambda: ring().group.reduce_parts(buffer.flat, sizes))
+        else:
+            start_reduce_parts(ring(), buffer, buffer.shared, sizes)
 
     return reduce
 

@@ -1,7 +1,7 @@
 """Flat arrays in which several values travel as one, kept from step to step.
 
-A large gradient is computed in its place there, so that nothing is copied before it travels; ranks
-of one host then add up what the others computed where it lies.
+A large gradient is computed in its place there, so that nothing is copied before it travels. Ranks
+of one host read each other's arrays where they lie.
 """
 
 import threading
@@ -15,20 +15,21 @@ from bireme.arrays.ownership import references, shared
 from bireme.runtime.scope import Scope
 
 from .rings import Ring
+from .shared_buffer import SharedBuffer
 
 __all__ = ["FlatBuffer", "FlatBuffers"]
-
-_WORTH = 64 << 10  # bytes: less is not worth a segment of shared memory
 
 
 class FlatBuffer:
     """One flat array, and views of it in the shapes of the values that travel."""
 
-    def __init__(self, values: Sequence[Array], memory: Array | None) -> None:
+    def __init__(self, values: Sequence[Array], memory: SharedBuffer | None = None) -> None:
         xp, dtype = namespace_of(values[0]), values[0].dtype
         sizes = [value.size for value in values]
-        self.flat = xp.empty(sum(sizes), dtype) if memory is None else memory.view(dtype)
-        self._memory = self.flat if memory is None else memory  # the base of every view
+        self.shared = memory
+        self.flat = xp.empty(sum(sizes), dtype) if memory is None else memory.own.view(dtype)
+        # The base of every view.
+        self._memory = self.flat if self.flat.base is None else self.flat.base
         ends = accumulate(sizes)
         parts = [self.flat[end - size : end] for end, size in zip(ends, sizes, strict=True)]
         self._views = [p.reshape(v.shape) for p, v in zip(parts, values, strict=True)]
@@ -43,10 +44,14 @@ class FlatBuffer:
         view = self._views[index]
         if view.shape != shape or view.dtype != dtype or shared(self._memory, self._holders):
             return None
+        if self.shared is not None:
+            self.shared.write()
         return view[...]
 
     def fill(self, values: Sequence[Array]) -> list[Array]:
         """Copy the values that were not computed here; return them where they travel."""
+        if self.shared is not None:
+            self.shared.write()
         found = list(self._views)
         for i, value in enumerate(values):
             if self._holds(value, found[i]):
@@ -84,8 +89,8 @@ class FlatBuffers:
         key = (names, values[0].dtype, *(value.shape for value in values))
         found = self._buffers.get(key)
         if found is None:
-            size = sum(value.nbytes for value in values)
-            found = FlatBuffer(values, ring.buffer(size) if size >= _WORTH else None)
+            memory = ring.shared_buffer(sum(value.nbytes for value in values))
+            found = FlatBuffer(values, memory)
             found.count_holders()
             self._buffers[key] = found
             self._places |= {name: (found, index) for index, name in enumerate(names)}

@@ -6,8 +6,8 @@ bytes travel is not known here.
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -18,6 +18,7 @@ from bireme.arrays.namespaces import Array
 from bireme.errors import BiremeError, CollectiveMismatch, InvalidArgument
 
 from .reduction import all_at, check_op
+from .shared_buffer import SharedBuffer
 
 __all__ = ["Call", "Group", "check_message", "check_same", "message_label"]
 
@@ -167,13 +168,17 @@ class Group(ABC):
         with _Flat(out, self.wait) as flat:
             self._do(_call("scatter", out, root=root), self._scatter, flat, rows, root)
 
-    def buffer(self, size: int) -> Array | None:
-        """Host memory of `size` bytes whose all-reduces copy less; None if this engine has none.
-
-        Every rank of the group calls this. An array of all of it may be written until its
-        all-reduce starts, and again when that is done.
+    def shared_buffer(self, size: int) -> SharedBuffer | None:
+        """An array of `size` bytes that the other ranks read where it is computed; None if they
+        cannot. Every rank of the group calls this.
         """
         return None
+
+    def announce(self, call: str) -> None:  # noqa: B027  # for engines with shared buffers
+        """Tell the other ranks of a call without waiting for theirs."""
+
+    def hear(self) -> None:  # noqa: B027  # the same
+        """Return when all ranks have announced what this one has."""
 
     def barrier(self) -> None:
         """Return when every rank has come."""
@@ -265,11 +270,17 @@ class Group(ABC):
 
     # -- one call --------------------------------------------------------------------------
     def _do(self, call: Call, act: Callable[..., None], *args: Any) -> None:
+        with self._in_turn():
+            self._carry(call, act, *args)
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """One call at a time; none after an error."""
         with self._turn:
             if self._broken is not None:
                 raise self._broken
             try:
-                self._carry(call, act, *args)
+                yield
             except BiremeError as error:
                 self._broken = error
                 raise

@@ -3,14 +3,12 @@
 Each rank owns a region that the others map. An array passes through the regions one window at a
 time, in pipelined stages: fill window k, reduce everybody's window k-1, copy the results of
 window k-2, synchronize. There are more slots than stages, so nobody overwrites what another rank
-still reads. An array in a buffer that the others map needs no windows: each rank reduces its part
-from where everybody computed it.
+still reads.
 """
 
 import os
 import platform
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -24,7 +22,7 @@ from .group import Group
 from .reduction import all_at, fold
 from .transfers import Guard
 
-__all__ = ["REGION", "MemoryTransport", "shared_regions"]
+__all__ = ["CAN_SPIN", "REGION", "MemoryTransport", "shared_regions"]
 
 _NAME = 64  # bytes of a region's name
 _SLOT = 4 << 20  # bytes of one window
@@ -32,8 +30,8 @@ _SLOTS = 4  # three stages, and the first of the next call
 _HEAD = 4096  # a counter precedes the slots
 REGION = _HEAD + _SLOT * _SLOTS
 
-# Spinning on a counter orders memory only where stores become visible in order (x86).
-_CAN_SPIN = platform.machine() in ("x86_64", "AMD64")
+# Reading a counter orders memory only where stores become visible in order (x86).
+CAN_SPIN = platform.machine() in ("x86_64", "AMD64")
 _BRISK = 0.005  # seconds of spinning before a wait begins to sleep
 _LOOK = 0.05  # seconds between two looks at the other ranks
 
@@ -86,28 +84,33 @@ class MemoryTransport:
         self._size = len(regions)
         self._slots = [region[_HEAD:] for region in regions]
         self._counters = [memoryview(region[:8]).cast("q") for region in regions]
-        self._synchronize = self._spin if _CAN_SPIN else synchronize
+        self._synchronize = self._spin if CAN_SPIN else synchronize
         self._guard = guard
-        self._buffers: dict[int, list[Array]] = {}  # everybody's regions, by address of our own
         self._next = 0
         self._barriers = 0
         self._since = 0.0
         self._looked = 0.0
 
     def _spin(self) -> None:
-        """A barrier: count up, then yield the processor until everybody has."""
+        """A barrier: count up, then wait until everybody has."""
         self._barriers += 1
         self._counters[self._rank][0] = self._barriers
-        for counter in self._counters:
-            yields = 0
-            while counter[0] < self._barriers:
-                os.sched_yield()
-                yields += 1
-                if yields % 64 == 0:
-                    self._linger()
+        self.wait(self._behind)
+
+    def _behind(self) -> list[int]:
+        return [r for r, counter in enumerate(self._counters) if counter[0] < self._barriers]
+
+    def wait(self, late: Callable[[], list[int]]) -> None:
+        """Yield the processor until memory shows that no rank is late."""
+        yields = 0
+        while late():
+            os.sched_yield()
+            yields += 1
+            if yields % 64 == 0:
+                self._linger(late)
         self._since = 0.0
 
-    def _linger(self) -> None:
+    def _linger(self, late: Callable[[], list[int]]) -> None:
         """After a long wait sleep between looks, and check that everybody is alive."""
         now = time.monotonic()
         self._since = self._since or now
@@ -115,43 +118,11 @@ class MemoryTransport:
             time.sleep(0.0005)
             if now - self._looked > _LOOK:
                 self._looked = now
-                self._look()
-
-    def _look(self) -> None:
-        gone = self._guard.gone()
-        # A rank that has passed this barrier may leave: read the counters after `gone`.
-        late = [r for r, counter in enumerate(self._counters) if counter[0] < self._barriers]
-        if late and gone is not None:
-            raise self._guard.lost(gone)
-        self._guard.check(late)
-
-    # -- buffers -----------------------------------------------------------------------------
-    def adopt(self, regions: Sequence[Array]) -> Array:
-        """Own memory in which arrays are reduced without windows; mapped while it is in use."""
-        own = regions[self._rank]
-        address = own.__array_interface__["data"][0]
-        self._buffers[address] = [r for i, r in enumerate(regions) if i != self._rank]
-        weakref.finalize(own, self._buffers.pop, address, None)
-        return own
-
-    def peers(self, flat: Array) -> list[Array] | None:
-        """The same array of every other rank, in rank order, if it fills a buffer."""
-        found = self._buffers.get(flat.__array_interface__["data"][0])
-        if not found or found[0].nbytes != flat.nbytes:
-            return None
-        return [each.view(flat.dtype) for each in found]
-
-    def _reduce_in_place(self, flat: Array, peers: list[Array], op: str) -> None:
-        """All arrays are complete, as all ranks have agreed on the call."""
-        inputs = [*peers[: self._rank], flat, *peers[self._rank :]]
-        own = self._part(self._rank, flat.size)
-        fold(op, [each[own] for each in inputs], flat[own])
-        self._synchronize()
-        for owner, result in enumerate(inputs):
-            if owner != self._rank:
-                part = self._part(owner, flat.size)
-                flat[part] = result[part]
-        self._synchronize()  # from now on they may be overwritten
+                # A rank that is no longer late may leave: ask who is late after `gone`.
+                gone = self._guard.gone()
+                if (ranks := late()) and gone is not None:
+                    raise self._guard.lost(gone)
+                self._guard.check(ranks)
 
     # -- the stages --------------------------------------------------------------------------
     def _run(self, count: int, step: int, stages: Sequence[Stage]) -> None:
@@ -175,11 +146,6 @@ class MemoryTransport:
 
     # -- the collectives ---------------------------------------------------------------------
     def all_reduce(self, flat: Array, op: str) -> None:
-        peers = self.peers(flat)
-        if peers is not None:
-            self._reduce_in_place(flat, peers, op)
-            return
-
         def fill(slot: int, where: Range) -> None:
             window, mine = flat[slice(*where)], self._slot(self._rank, slot, flat.dtype)
             own = self._part(self._rank, window.size)  # only this rank adds it: it stays
@@ -209,12 +175,6 @@ class MemoryTransport:
     def reduce_parts(self, flat: Array, op: str, bounds: Sequence[int]) -> None:
         """Part r = flat[bounds[r] : bounds[r + 1]] at rank r."""
         first, end = bounds[self._rank], bounds[self._rank + 1]
-        peers = self.peers(flat)
-        if peers is not None:
-            inputs = [*peers[: self._rank], flat, *peers[self._rank :]]
-            fold(op, [each[first:end] for each in inputs], flat[first:end])
-            self._synchronize()  # from now on they may be overwritten
-            return
 
         def fill(slot: int, where: Range) -> None:
             window, mine = flat[slice(*where)], self._slot(self._rank, slot, flat.dtype)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 from bireme.arrays.namespaces import Array, namespace, namespace_of, to_device, to_host
@@ -19,6 +20,7 @@ from .divided_updates import broadcast_from_owners, keep_own_state, reduce_to_ow
 from .flat_buffers import FlatBuffers
 from .rings import Ring
 from .session import Job
+from .shared_reduction import start_all_reduce
 
 __all__ = ["Collectives"]
 
@@ -36,6 +38,7 @@ class Collectives(Effect):
     def __init__(self, actions: Sequence[Action], buffers: FlatBuffers) -> None:
         self._actions = actions
         self._buffers = buffers
+        self._step: int | None = None
 
     @classmethod
     def bind(cls, ops: list[Operator], context: EffectContext) -> Self:
@@ -43,25 +46,27 @@ class Collectives(Effect):
         return cls(actions, FlatBuffers.of(context.scope))
 
     def gradient_buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
-        return self._buffers.offer(name, shape, dtype)
+        with self._noted_errors():
+            return self._buffers.offer(name, shape, dtype)
 
     def run(self, env: Env) -> None:
-        began = time.perf_counter()
-        try:
+        began, self._step = time.perf_counter(), env.context.clock.step
+        with self._noted_errors():
             for action in self._actions:
                 action(env)
-        except PeerError as error:
-            _note_step(error, env.context.clock.step)
-            tally.note(error)
-            raise
         tally.waits.observe(time.perf_counter() - began)
 
-
-def _note_step(error: PeerError, step: int) -> None:
-    """Add the step of the program to an error between ranks."""
-    if error.step is None:
-        error.step = step
-        error.where = ", ".join(part for part in (error.where, f"step {step}") if part)
+    @contextmanager
+    def _noted_errors(self) -> Iterator[None]:
+        """Add the step of the program to errors between ranks, and count them."""
+        try:
+            yield
+        except PeerError as error:
+            if error.step is None and self._step is not None:
+                error.step = self._step
+                error.where = ", ".join(p for p in (error.where, f"step {self._step}") if p)
+            tally.note(error)
+            raise
 
 
 # -- opening communicators ----------------------------------------------------------------------
@@ -180,7 +185,10 @@ def _reducer(
             return
         buffer = buffers.find(ins.names, values, ring())
         outs.write(env, buffer.fill(values))
-        ring().start(lambda: ring().all_reduce(buffer.flat, reduction))
+        if buffer.shared is None:
+            ring().start(lambda: ring().all_reduce(buffer.flat, reduction))
+        else:
+            start_all_reduce(ring(), buffer, buffer.shared, reduction)
         if waits:
             ring().wait()
 

@@ -9,27 +9,38 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import CollectiveMismatch, DeadlineExceeded
+from bireme.net.memory import aligned
 
 from .group import Call, Group, check_same
-from .memory_transport import REGION, MemoryTransport, shared_regions
+from .memory_transport import CAN_SPIN, REGION, MemoryTransport, shared_regions
 from .p2p import PointToPoint
 from .reduction import finish, fold
+from .shared_buffer import MARK, SharedBuffer
 from .socket_transport import Moves, SocketTransport
-from .transfers import FailureDetector, Transfer, exchange, exchange_small
+from .transfers import (
+    FailureDetector,
+    Transfer,
+    exchange,
+    exchange_small,
+    receive_small,
+    send_small,
+)
 
 __all__ = ["Connections", "WireGroup"]
 
 _FRAME = struct.Struct("<Q120s")  # number of the call, its text
 _TEXT = 120
-_IN_BUFFERS = ("all_reduce", "reduce", "reduce_parts")  # have a way of their own there
+_UNHEARD = 1024  # announcements at most that wait to be heard: they fit into a socket
 _SMALL = 16 << 10  # bytes up to which an array rides with the frame
 
 
@@ -72,6 +83,7 @@ class WireGroup(Group):
         )
         self._messages = PointToPoint(job, rank, self._members, connections.messages)
         self._number = 0
+        self._announced: deque[bytes] = deque()  # frames that the others have not answered
         self._splits = 0
         self._until = 0.0
 
@@ -85,38 +97,59 @@ class WireGroup(Group):
             self._transport = MemoryTransport(self.rank, regions, self._synchronize, self)
         self._number = 0
 
-    def buffer(self, size: int) -> Array | None:
-        if not isinstance(self._transport, MemoryTransport):
+    def shared_buffer(self, size: int) -> SharedBuffer | None:
+        if not (CAN_SPIN and isinstance(self._transport, MemoryTransport)):
             return None
-        regions = shared_regions(self, size)
-        return self._transport.adopt(regions) if regions else None
+        regions = shared_regions(self, aligned(size) + MARK)
+        return SharedBuffer(self, regions, size) if regions else None
+
+    # -- announcing ------------------------------------------------------------------------
+    def announce(self, call: str) -> None:
+        with self._in_turn():
+            self._number += 1
+            self._announced.append(_FRAME.pack(self._number, _label(call)))
+            send_small(self._connections.collective, self._announced[-1], self)
+            if len(self._announced) == _UNHEARD:
+                self._hear()
+
+    def hear(self) -> None:
+        with self._in_turn():
+            self._hear()
+
+    def _hear(self) -> None:
+        self._until = time.monotonic() + self._job.timeout
+        while self._announced:
+            frame, sizes = self._announced[0], dict.fromkeys(self._others, 0)
+            answers = receive_small(self._connections.collective, frame, sizes, self)
+            self._compare(frame, answers)
+            self._announced.popleft()
+
+    def wait_in_memory(self, late: Callable[[], list[int]]) -> None:
+        """Return when memory shows that no rank is late."""
+        with self._in_turn():
+            assert isinstance(self._transport, MemoryTransport)
+            self._until = time.monotonic() + self._job.timeout
+            self._transport.wait(late)
 
     # -- one call --------------------------------------------------------------------------
-    def _do(self, call: Call, verb: Callable[..., None], *args: Any) -> None:
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
         try:
-            super()._do(call, verb, *args)
+            with super()._in_turn():
+                yield
         except (CollectiveMismatch, DeadlineExceeded) as error:
             self._job.fail(error)
             raise
 
     def _carry(self, call: Call, verb: Callable[..., None], *args: Any) -> None:
+        self._hear()
         self._number += 1
-        self._until = time.monotonic() + self._job.timeout
         small = self._small.get(call.kind)
         if small is not None and args and args[0].nbytes <= _SMALL:
             small(self, call, *args)
         else:
-            self._agree(self._marked(call, *args))
+            self._agree(call)
             verb(*args)
-
-    def _marked(self, call: Call, *args: Any) -> Call:
-        """The call, saying so if the array lies in a buffer: it takes another way there."""
-        transport = self._transport
-        if call.kind not in _IN_BUFFERS or not isinstance(transport, MemoryTransport):
-            return call
-        if args and transport.peers(args[0]) is not None:
-            return replace(call, kind=f"{call.kind} in a buffer")
-        return call
 
     def agree_on(self, call: Call) -> None:
         """Agree on a call that another engine will carry out."""
@@ -138,17 +171,21 @@ class WireGroup(Group):
         mine = b"" if small is None or source not in (None, self.rank) else small.tobytes()
         sizes = {r: size if source in (None, r) else 0 for r in self._others}
         answers = exchange_small(self._connections.collective, frame, mine, sizes, self)
-        told: list[bytes | bytearray] = [answers.get(r, frame) for r in range(self.size)]
-        if not all(each.startswith(frame) for each in told):
-            self._disagree([bytes(each[: len(frame)]) for each in told])
-        return told
+        return self._compare(frame, answers)
 
-    def _disagree(self, frames: Sequence[bytes]) -> None:
-        calls = []
-        for number, text in map(_FRAME.unpack, frames):
+    def _compare(
+        self, frame: bytes, answers: Mapping[int, bytes | bytearray]
+    ) -> list[bytes | bytearray]:
+        """What all ranks sent, in rank order; raise unless everybody made the same call."""
+        told = [answers.get(r, frame) for r in range(self.size)]
+        if all(each.startswith(frame) for each in told):
+            return told
+        number, calls = _FRAME.unpack(frame)[0], []
+        for its_number, text in (_FRAME.unpack(each[: len(frame)]) for each in told):
             label = text.rstrip(b"\0").decode(errors="replace")
-            calls.append(label if number == self._number else f"{label} as number {number}")
-        check_same(calls, self.rank, self._number)
+            calls.append(label if its_number == number else f"{label} as number {its_number}")
+        check_same(calls, self.rank, number)
+        return told
 
     # -- small arrays: all to all, in one hop --------------------------------------------------
     def _all_reduce_small(self, call: Call, flat: Array, op: str) -> None:
@@ -213,11 +250,12 @@ class WireGroup(Group):
         self._job.check()
         if time.monotonic() > self._until:
             names = ", ".join(f"rank {self._members[r]}" for r in awaited)
+            number = self._number - max(0, len(self._announced) - 1)
             raise DeadlineExceeded(
-                f"{names} did not come to collective {self._number} of group '{self._name}' "
+                f"{names} did not come to collective {number} of group '{self._name}' "
                 f"within {self._job.timeout:.0f} s, though alive",
                 peer=names,
-                step=self._number,
+                step=number,
                 hint="does every rank make the same calls?",
             )
 

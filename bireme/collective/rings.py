@@ -3,13 +3,15 @@
 A started all-reduce overlaps with the operators that follow; `wait` is where its result is needed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 from bireme.arrays.namespaces import Array
 from bireme.monitoring.step_clock import WAIT, step_clock
 
 from .group import Group
 from .ordered_queue import OrderedQueue, Work
+from .shared_buffer import SharedBuffer
 
 __all__ = ["Hierarchy", "Ring"]
 
@@ -49,14 +51,17 @@ class Ring:
         self._hierarchy = Hierarchy(group, inter_ranks) if inter_ranks else None
         self._queue = OrderedQueue()
         self._last: Work | None = None
+        self._stages: list[Sequence[Callable[[], None]]] = []  # of what was announced
         self._error: BaseException | None = None
 
-    def buffer(self, size: int) -> Array | None:
-        """Memory of the group to all-reduce in, or None; every rank calls this, in order."""
-        found: list[Array | None] = [None]
-        if self._hierarchy is None:
-            self.run(lambda: found.append(self.group.buffer(size)))
-        return found[-1]
+    def shared_buffer(self, size: int) -> SharedBuffer | None:
+        """Memory that the ranks read from each other, or None; every rank calls this, in order."""
+        if self._hierarchy is not None:
+            return None
+        found: SharedBuffer | None = self._queue.do(
+            lambda: self.group.shared_buffer(size), later=False
+        )
+        return found
 
     def all_reduce(self, array: Array, op: str = "sum") -> None:
         (self._hierarchy or self.group).all_reduce(array, op)
@@ -68,6 +73,14 @@ class Ring:
             act()
         else:
             self._last = self._queue.do(lambda: self._act(act), later=True)
+
+    def announce(self, tell: Callable[[], None], stages: Sequence[Callable[[], None]]) -> None:
+        """Call `tell` now, which announces something to the other ranks; and in `wait`, when all
+        have announced the same, the stages: the first ones of everything, then the second.
+        """
+        self._raise()
+        self._queue.do(tell, later=False)
+        self._stages.append(stages)
 
     def _act(self, act: Callable[[], None]) -> None:
         if self._error is None:
@@ -84,6 +97,19 @@ class Ring:
         self._raise()
         self.group.wait()
         step_clock.enter(before)
+        if self._stages:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Run the stages of what was announced."""
+        before = step_clock.enter(WAIT)
+        self._queue.do(self.group.hear, later=False)
+        step_clock.enter(before)
+        heard, self._stages = self._stages, []
+        for together in zip_longest(*heard):
+            for stage in together:
+                if stage is not None:
+                    stage()
 
     def run(self, act: Callable[[], None]) -> None:
         """Start `act` and wait for it."""

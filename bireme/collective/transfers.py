@@ -10,7 +10,15 @@ from typing import Any, Protocol
 
 from bireme.arrays.namespaces import Array
 
-__all__ = ["FailureDetector", "Guard", "Transfer", "exchange", "exchange_small"]
+__all__ = [
+    "FailureDetector",
+    "Guard",
+    "Transfer",
+    "exchange",
+    "exchange_small",
+    "receive_small",
+    "send_small",
+]
 
 _TICK = 0.2  # seconds between two looks at the guard while nothing moves
 _AT_ONCE = 8  # buffers handed to one system call
@@ -94,13 +102,26 @@ def exchange_small(
 ) -> dict[int, bytearray]:
     """Send frame and payload to all; from each peer p receive a frame and sizes[p] bytes.
 
-    A frame that differs from ours is not read past: that peer makes another call. The same as
-    `exchange`, without its bookkeeping, for messages that fit into the kernel's buffers.
+    The same as `exchange`, without its bookkeeping, for messages that fit into the kernel's
+    buffers.
     """
-    message = frame + payload
+    send_small(connections, frame + payload, guard)
+    return receive_small(connections, frame, sizes, guard)
+
+
+def send_small(connections: Mapping[int, socket.socket], message: bytes, guard: Guard) -> None:
+    """Send a message to all, without waiting as long as the kernel's buffers take it."""
     unsent = {p: rest for p, to in connections.items() if (rest := _send_now(to, message))}
     if unsent:
         exchange({p: Transfer(connections[p], [rest]) for p, rest in unsent.items()}, guard)
+
+
+def receive_small(
+    connections: Mapping[int, socket.socket], frame: bytes, sizes: Mapping[int, int], guard: Guard
+) -> dict[int, bytearray]:
+    """From each peer p receive a frame and sizes[p] bytes. A frame that differs from ours is not
+    read past: that peer makes another call.
+    """
     answers = {}
     for peer, connection in connections.items():
         answers[peer] = bytearray(len(frame) + sizes[peer])

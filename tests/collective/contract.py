@@ -35,17 +35,6 @@ def data(rank: int, length: int, dtype: str = "float32") -> np.ndarray:
     return (rng.standard_normal(length) * 100).astype(dtype)
 
 
-def buffer_or_array(group: Group, length: int, buffered: bool) -> np.ndarray:
-    """The data of a rank, in a buffer of the group if it has any and that is asked for."""
-    values = data(group.rank, length)
-    memory = group.buffer(values.nbytes) if buffered else None
-    if memory is None:
-        return values
-    array: np.ndarray = memory.view(np.float32)
-    array[...] = values
-    return array
-
-
 def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
     total = arrays[0].copy()
     for array in arrays[1:]:
@@ -108,26 +97,6 @@ class GroupContract:
         with self.groups(3) as groups:
             assert self.each(groups, work) == [wanted] * 3
 
-    @pytest.mark.parametrize("size", [2, 3])
-    def test_an_array_in_a_buffer_is_reduced_like_any_other(self, size):
-        def work(group):
-            memory = group.buffer(4 * 70_001)
-            whole = np.empty(70_001, np.float32) if memory is None else memory.view(np.float32)
-            found = []
-            for turn, part in enumerate([whole, whole, whole[:-1]]):
-                part[...] = data(group.rank + turn, part.size)
-                group.all_reduce(part, "max" if turn == 1 else "sum")
-                found.append(part.copy())
-            return found
-
-        with self.groups(size) as groups:
-            results = self.each(groups, work)
-        largest = np.max([data(r + 1, 70_001) for r in range(size)], axis=0)
-        for first, second, third in results:
-            self.assert_sum(first, in_order([data(r, 70_001) for r in range(size)]))
-            np.testing.assert_array_equal(second, largest)
-            self.assert_sum(third, in_order([data(r + 2, 70_000) for r in range(size)]))
-
     def test_all_reduce_keeps_shape_and_writes_through_a_strided_view(self):
         def work(group):
             array = np.ones((4, 6), np.float32)
@@ -148,14 +117,13 @@ class GroupContract:
         with self.groups(2) as groups:
             assert self.each(groups, work) == [3.0, 3.0]
 
-    @pytest.mark.parametrize("buffered", [False, True])
     @pytest.mark.parametrize("length", [3, 300_000, 3_000_001])
     @pytest.mark.parametrize("size", [1, 2, 3])
-    def test_reduce_changes_only_the_root(self, size, length, buffered):
+    def test_reduce_changes_only_the_root(self, size, length):
         root = size // 2
 
         def work(group):
-            array = buffer_or_array(group, length, buffered)
+            array = data(group.rank, length)
             group.reduce(array, root)
             return array.copy()
 
@@ -168,14 +136,13 @@ class GroupContract:
             else:
                 np.testing.assert_array_equal(result, inputs[rank])
 
-    @pytest.mark.parametrize("buffered", [False, True])
     @pytest.mark.parametrize("sizes", [(3,), (1, 2), (0, 900_001, 2), (700_000, 0, 800_000)])
-    def test_every_rank_gets_its_part_and_nothing_else_changes(self, sizes, buffered):
+    def test_every_rank_gets_its_part_and_nothing_else_changes(self, sizes):
         begins = np.cumsum((0, *sizes))
         length = int(begins[-1])
 
         def work(group):
-            array = buffer_or_array(group, length, buffered)
+            array = data(group.rank, length)
             group.reduce_parts(array, sizes)
             first = array.copy()
             array[...] = data(group.rank, length)

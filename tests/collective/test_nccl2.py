@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import bireme as fluid
 from bireme import flags
 from bireme.collective.flat_buffers import FlatBuffer
 from bireme.collective.local import LocalGroup
-from bireme.collective.memory_transport import MemoryTransport
+from bireme.collective.shared_buffer import SharedBuffer
 from bireme.errors import ConfigError
 from bireme.ir import Program
 from bireme.passes.data_parallel import data_parallel
@@ -270,14 +269,14 @@ def test_large_gradients_are_computed_where_the_other_ranks_add_them_up(endpoint
         return found
 
     ways: list[bool] = []
-    reduce_in_place = MemoryTransport._reduce_in_place
+    announce = SharedBuffer.announce
 
-    def reduced(self: MemoryTransport, *args: Any) -> None:
-        ways.append(True)
-        reduce_in_place(self, *args)
+    def announced(self: SharedBuffer, call: str) -> None:
+        ways.append(self.own.nbytes >= 4 * 200 * 200)
+        announce(self, call)
 
     monkeypatch.setattr(FlatBuffer, "_holds", noted)
-    monkeypatch.setattr(MemoryTransport, "_reduce_in_place", reduced)
+    monkeypatch.setattr(SharedBuffer, "announce", announced)
     runs = []
     for engine in ("local", "grpc"):
         flags.set_flags({"collective_engine": engine})
@@ -287,4 +286,4 @@ def test_large_gradients_are_computed_where_the_other_ranks_add_them_up(endpoint
         assert in_place.count(False) == 3  # the first step finds no buffer yet
         assert in_place.count(True) == 3 * (STEPS - 1)
     assert_equal_runs(runs)
-    assert len(ways) == 3 * STEPS
+    assert ways.count(True) == 3 * STEPS
