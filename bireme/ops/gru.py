@@ -4,14 +4,23 @@ Gates stand in the order update, reset, candidate. The weight holds two matrices
 other: [D, 2D] for the gates, [D, D] for the candidate.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from bireme.arrays.namespaces import Array
 
+from .gru_steps import (
+    STEPS,
+    Backward,
+    Forward,
+    Steps,
+    kind_of,
+    run_backward,
+    run_forward,
+    weight_gradient,
+)
 from .packing import (
     NUMBERED,
-    Activation,
-    activation,
+    Packed,
     initial,
     initial_gradient,
     packed,
@@ -22,80 +31,6 @@ from .packing import (
 from .segments import lod_of
 from .shapes import flat_gradients
 from .table import GradOp, Infer, op
-
-
-def _matrices(weight: Array) -> tuple[Array, Array]:
-    """(weights of update and reset, weights of the candidate)."""
-    width = weight.shape[0]
-    flat = weight.reshape(-1)
-    cut = 2 * width * width
-    return flat[:cut].reshape(width, 2 * width), flat[cut:].reshape(width, width)
-
-
-def _step(
-    xp: Array,
-    gates: Array,
-    h: Array,
-    weight: Array,
-    acts: tuple[Activation, Activation],
-    origin: bool,
-) -> tuple[Array, Array]:
-    """Activate the gates in place; returns (the reset state, the new state)."""
-    gate, candidate = acts
-    width = h.shape[1]
-    of_gates, of_candidate = _matrices(weight)
-    both = gates[:, : 2 * width]
-    both += h @ of_gates
-    both[...] = gate.value(xp, both)
-    update, reset, new = (gates[:, k * width : (k + 1) * width] for k in range(3))
-    kept = reset * h
-    new += kept @ of_candidate
-    new[...] = candidate.value(xp, new)
-    return kept, (new + update * (h - new) if origin else h + update * (new - h))
-
-
-class _Inner(NamedTuple):
-    """Gradients of what a step computes on its way to the state, where one flows back."""
-
-    gates: Array = None
-    kept: Array = None
-
-
-def _step_gradient(
-    xp: Array,
-    gates: Array,
-    h: Array,
-    weight: Array,
-    acts: tuple[Activation, Activation],
-    origin: bool,
-    grad: Array,
-    inner: _Inner,
-) -> tuple[Array, Array]:
-    """(gradient of the gates before activation, gradient of the state before the step)."""
-    gate, candidate = acts
-    width = h.shape[1]
-    of_gates, of_candidate = _matrices(weight)
-    update, reset, new = (gates[:, k * width : (k + 1) * width] for k in range(3))
-    out = xp.empty_like(gates)
-    d_update, d_reset, d_new = (out[:, k * width : (k + 1) * width] for k in range(3))
-    share, rest = (1 - update, update) if origin else (update, 1 - update)
-    toward = h - new if origin else new - h
-    seen = [0, 0, 0] if inner.gates is None else xp.split(inner.gates, 3, axis=1)
-    d_new[...] = (grad * share + seen[2]) * candidate.slope(xp, new)
-    d_kept = d_new @ of_candidate.T
-    if inner.kept is not None:
-        d_kept += inner.kept
-    d_update[...] = (grad * toward + seen[0]) * gate.slope(xp, update)
-    d_reset[...] = (d_kept * h + seen[1]) * gate.slope(xp, reset)
-    before = grad * rest + d_kept * reset + out[:, : 2 * width] @ of_gates.T
-    return out, before
-
-
-def _weight_gradient(xp: Array, grad: Array, h: Array, kept: Array, weight: Array) -> Array:
-    width = weight.shape[0]
-    gates = h.T @ grad[:, : 2 * width]
-    candidate = kept.T @ grad[:, 2 * width :]
-    return xp.concatenate([gates.reshape(-1), candidate.reshape(-1)]).reshape(weight.shape)
 
 
 # -- over sequences ---------------------------------------------------------------------------
@@ -121,6 +56,7 @@ def _gru_shapes(ctx: Infer) -> None:
     ),
     returns="Hidden BatchGate BatchResetHiddenPrev BatchHidden",
     lod="Input",
+    compiled="gru",
 )
 def gru(
     xp: Array,
@@ -133,25 +69,20 @@ def gru(
     gate_activation: str,
     is_reverse: bool,
     origin_mode: bool,
+    *,
+    steps: Steps = STEPS,
 ) -> tuple[Array, ...]:
     """Gated recurrent units over sequences of projected inputs."""
     run = packed(xp, Input_lod, "gru", reverse=is_reverse)
-    width = Weight.shape[0]
-    acts = activation(gate_activation), activation(activation_)
-    gates = Input[run.rows]
-    if Bias is not None:
-        gates += Bias.reshape(-1)
-    kept = xp.empty((len(gates), width), dtype=Input.dtype)
-    hidden = xp.empty_like(kept)
-    h = initial(xp, H0, run, width, Input)
-    for begin, end in run.bounds:
-        part = slice(begin, end)
-        kept[part], h = _step(xp, gates[part], h[: end - begin], Weight, acts, origin_mode)
-        hidden[part] = h
-    return unpacked(xp, hidden, run.rows), gates, kept, hidden
+    kind = kind_of(gate_activation, activation_, origin_mode)
+    bias = None if Bias is None else Bias.reshape(-1)
+    forward = steps.forward(xp, kind, run, Input, bias)
+    run_forward(xp, run, Weight, initial(xp, H0, run, Weight.shape[0], Input), forward)
+    hidden = unpacked(xp, forward.hidden, run.rows)
+    return hidden, forward.gates, forward.kept, forward.hidden
 
 
-@op("gru_grad", infer=flat_gradients, lod=lod_of("Input@GRAD", "Input"))
+@op("gru_grad", infer=flat_gradients, lod=lod_of("Input@GRAD", "Input"), compiled="gru")
 def gru_grad(
     xp: Array,
     Input: Array,
@@ -167,25 +98,21 @@ def gru_grad(
     gate_activation: str,
     is_reverse: bool,
     origin_mode: bool,
+    *,
+    steps: Steps = STEPS,
 ) -> tuple[Any, ...]:
     run = packed(xp, Input_lod, "gru_grad", reverse=is_reverse)
     width = Weight.shape[0]
-    acts = activation(gate_activation), activation(activation_)
+    kind = kind_of(gate_activation, activation_, origin_mode)
     h_before = previous(xp, run, BatchHidden, initial(xp, H0, run, width, BatchHidden))
-    flowing = dHidden[run.rows]
-    grad = xp.empty_like(BatchGate)
+    backward = steps.backward(xp, kind, run, BatchGate, h_before, dHidden)
     d_h = xp.zeros((len(run.order), width), dtype=BatchHidden.dtype)
-    for begin, end in reversed(run.bounds):
-        count, part = end - begin, slice(begin, end)
-        total = d_h[:count] + flowing[part]
-        found = _step_gradient(
-            xp, BatchGate[part], h_before[part], Weight, acts, origin_mode, total, _Inner()
-        )
-        grad[part], d_h[:count] = found
+    run_backward(xp, run, Weight, d_h, backward)
+    grad = backward.grad
     return (
         unpacked(xp, grad, run.rows),
         None if H0 is None else initial_gradient(xp, d_h, run.order),
-        _weight_gradient(xp, grad, h_before, BatchResetHiddenPrev, Weight),
+        weight_gradient(xp, grad, h_before, BatchResetHiddenPrev, Weight),
         None if Bias is None else grad.sum(axis=0).reshape(Bias.shape),
     )
 
@@ -196,6 +123,12 @@ def _gru_unit_shapes(ctx: Infer) -> None:
     ctx.set("Gate", (x.shape[0], 3 * h.shape[1]), x.dtype)
     ctx.set("ResetHiddenPrev", (x.shape[0], h.shape[1]), x.dtype)
     ctx.set("Hidden", (x.shape[0], h.shape[1]), x.dtype)
+
+
+def _single(xp: Array, rows: Array) -> Packed:
+    """A batch of one step."""
+    every = xp.arange(len(rows))
+    return Packed(every, every, ((0, len(rows)),))
 
 
 @op(
@@ -221,10 +154,12 @@ def gru_unit(
     origin_mode: bool,
 ) -> tuple[Array, ...]:
     """One step of a GRU for a batch of rows."""
-    acts = activation(NUMBERED[gate_activation]), activation(NUMBERED[activation_])
-    gates = Input.copy() if Bias is None else Input + Bias.reshape(-1)
-    kept, hidden = _step(xp, gates, HiddenPrev, Weight, acts, origin_mode)
-    return gates, kept, hidden
+    kind = kind_of(NUMBERED[gate_activation], NUMBERED[activation_], origin_mode)
+    bias = None if Bias is None else Bias.reshape(-1)
+    run = _single(xp, HiddenPrev)
+    forward = Forward(xp, kind, run, Input, bias)
+    run_forward(xp, run, Weight, HiddenPrev, forward)
+    return forward.gates, forward.kept, forward.hidden
 
 
 @op("gru_unit_grad")
@@ -242,10 +177,13 @@ def gru_unit_grad(
     gate_activation: int,
     origin_mode: bool,
 ) -> tuple[Any, ...]:
-    acts = activation(NUMBERED[gate_activation]), activation(NUMBERED[activation_])
-    inner = _Inner(dGate, dResetHiddenPrev)
-    grad, before = _step_gradient(xp, Gate, HiddenPrev, Weight, acts, origin_mode, dHidden, inner)
-    of_weight = _weight_gradient(xp, grad, HiddenPrev, ResetHiddenPrev, Weight)
+    kind = kind_of(NUMBERED[gate_activation], NUMBERED[activation_], origin_mode)
+    run, before = _single(xp, HiddenPrev), xp.zeros_like(HiddenPrev)
+    inner = dGate, dResetHiddenPrev
+    backward = Backward(xp, kind, run, Gate, HiddenPrev, dHidden, *inner)
+    run_backward(xp, run, Weight, before, backward)
+    grad = backward.grad
+    of_weight = weight_gradient(xp, grad, HiddenPrev, ResetHiddenPrev, Weight)
     of_bias = None if Bias is None else grad.sum(axis=0).reshape(Bias.shape)
     return grad, before, of_weight, of_bias
 

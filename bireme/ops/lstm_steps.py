@@ -37,21 +37,37 @@ class Kind(NamedTuple):
     peep: Array = None  # [3, width]: how the cell looks into input, forget and output gate
     clip: float = 0.0
 
-    def quarters(self, gates: Array) -> list[Array]:
-        """Candidate, input gate, forget gate and output gate."""
-        width = gates.shape[1] // 4
-        return [gates[:, k * width : (k + 1) * width] for k in self.places]
+    def cuts(self, width: int) -> "_Cuts":
+        early = _together(self.places[1 : 4 if self.peep is None else 3], width)
+        candidate, enter, forget, leave = (_columns(k, k + 1, width) for k in self.places)
+        return _Cuts(candidate, enter, forget, leave, early)
 
-    def together(self, gates: Array, output: bool) -> list[Array]:
-        """The gates, with or without the output gate, those side by side in one piece."""
-        width = gates.shape[1] // 4
-        spans = list[list[int]]()
-        for k in sorted(self.places[1 : 4 if output else 3]):
-            if spans and spans[-1][1] == k:
-                spans[-1][1] = k + 1
-            else:
-                spans.append([k, k + 1])
-        return [gates[:, a * width : b * width] for a, b in spans]
+
+Columns = tuple[slice, slice]
+
+
+class _Cuts(NamedTuple):
+    """Columns of the gates, as indices."""
+
+    candidate: Columns
+    enter: Columns  # the input gate
+    forget: Columns
+    leave: Columns  # the output gate
+    early: list[Columns]  # the gates that do not wait for the cell, neighbours in one piece
+
+
+def _columns(begin: int, end: int, width: int) -> Columns:
+    return slice(None), slice(begin * width, end * width)
+
+
+def _together(places: Sequence[int], width: int) -> list[Columns]:
+    spans = list[list[int]]()
+    for k in sorted(places):
+        if spans and spans[-1][1] == k:
+            spans[-1][1] = k + 1
+        else:
+            spans.append([k, k + 1])
+    return [_columns(begin, end, width) for begin, end in spans]
 
 
 def kind_of(
@@ -79,32 +95,34 @@ class Forward:
         self.gates = x[run.rows]
         if bias is not None:
             self.gates += bias
-        shape = len(x), x.shape[1] // 4
-        self._cells = xp.empty(shape, dtype=x.dtype)
+        self._cuts = kind.cuts(x.shape[1] // 4)
+        self._cells = xp.empty((len(x), x.shape[1] // 4), dtype=x.dtype)
         self.activated, self.hidden = xp.empty_like(self._cells), xp.empty_like(self._cells)
         self._before = c0
 
     def step(self, t: int, product: Array) -> Array:
         """The hidden values, from the product of the state and its weight."""
-        xp, kind, (begin, end) = self._xp, self._kind, self._run.bounds[t]
+        xp, kind, cuts, (begin, end) = self._xp, self._kind, self._cuts, self._run.bounds[t]
         part = slice(begin, end)
         gates, cell, before = self.gates[part], self._cells[part], self._before[: end - begin]
-        activated, hidden = self.activated[part], self.hidden[part]
+        activated, hidden, peep = self.activated[part], self.hidden[part], kind.peep
         gates += product
-        candidate, enter, forget, leave = kind.quarters(gates)
-        if kind.peep is not None:
-            enter += kind.peep[0] * before
-            forget += kind.peep[1] * before
+        candidate, enter = gates[cuts.candidate], gates[cuts.enter]
+        forget, leave = gates[cuts.forget], gates[cuts.leave]
+        if peep is not None:
+            enter += peep[0] * before
+            forget += peep[1] * before
         kind.candidate.value(xp, candidate, candidate)
-        for some in kind.together(gates, output=kind.peep is None):
+        for columns in cuts.early:
+            some = gates[columns]
             kind.gate.value(xp, some, some)
         xp.multiply(candidate, enter, out=cell)
         xp.multiply(forget, before, out=hidden)
         cell += hidden
         if kind.clip > 0:
             xp.clip(cell, -kind.clip, kind.clip, out=cell)
-        if kind.peep is not None:
-            leave += kind.peep[2] * cell
+        if peep is not None:
+            leave += peep[2] * cell
             kind.gate.value(xp, leave, leave)
         kind.cell.value(xp, cell, activated)
         self._before = cell
@@ -127,23 +145,17 @@ def _slopes(
     xp: Any, kind: Kind, gates: Array, cells: Array, activated: Array, before: Array
 ) -> _Slopes:
     width = cells.shape[1]
+    cuts = kind.cuts(width)
     found, of_cell = xp.empty_like(gates), xp.empty_like(cells)
 
     def fill(part: slice) -> None:
         some, into, seen = gates[part], found[part], activated[part]
-        candidate, enter, _, leave = kind.quarters(some)
-        for gate, slope in zip(
-            kind.together(some, output=True), kind.together(into, output=True), strict=True
-        ):
-            kind.gate.slope(xp, gate, slope)
-        targets = kind.quarters(into)
-        kind.candidate.slope(xp, candidate, targets[0])
-        values = enter, candidate, before[part], seen
-        for target, value in zip(targets, values, strict=True):
-            target *= value
-        slope = of_cell[part]
-        kind.cell.slope(xp, seen, slope)
-        slope *= leave
+        candidate, leave = some[cuts.candidate], some[cuts.leave]
+        values = some[cuts.enter], candidate, before[part], seen
+        rules = kind.candidate, kind.gate, kind.gate, kind.gate
+        for rule, columns, value in zip(rules, cuts[:4], values, strict=True):
+            xp.multiply(rule.slope(xp, some[columns]), value, out=into[columns])
+        xp.multiply(kind.cell.slope(xp, seen), leave, out=of_cell[part])
 
     def work(part: slice) -> None:  # in blocks that stay in a core's cache
         size = max(1, TILE // (2 * width))
@@ -173,6 +185,7 @@ class Backward:
         gates, activated, cells, c0 = states
         cells = cells[run.rows]
         before = previous(xp, run, cells, c0)
+        self._cuts = kind.cuts(cells.shape[1])
         self._xp, self._kind, self._run, self._gates = xp, kind, run, gates
         self._slopes = _slopes(xp, kind, gates, cells, activated, before)
         self._flowing = None if flowing is None else flowing[run.rows]
@@ -183,26 +196,27 @@ class Backward:
         """The gradient of the gates before activation, from that of the hidden values by the
         product of the next step, which is overwritten.
         """
-        xp, kind, slopes, (begin, end) = self._xp, self._kind, self._slopes, self._run.bounds[t]
-        part, d_c = slice(begin, end), self.d_c[: end - begin]
+        xp, cuts, slopes, (begin, end) = self._xp, self._cuts, self._slopes, self._run.bounds[t]
+        part, d_c, peep = slice(begin, end), self.d_c[: end - begin], self._kind.peep
         gates = slopes.gates[part]
-        d_candidate, d_enter, d_forget, d_leave = kind.quarters(gates)
+        d_candidate, d_enter = gates[cuts.candidate], gates[cuts.enter]
+        d_forget, d_leave = gates[cuts.forget], gates[cuts.leave]
         if self._flowing is not None:
             d_h += self._flowing[part]
         if self._into_cell is not None:
             d_c += self._into_cell[part]
         d_leave *= d_h
         d_c += xp.multiply(d_h, slopes.cell[part], out=d_h)
-        if kind.peep is not None:
-            d_c += d_leave * kind.peep[2]
+        if peep is not None:
+            d_c += d_leave * peep[2]
         if slopes.inside is not None:
             d_c *= slopes.inside[part]
         d_candidate *= d_c
         d_enter *= d_c
         d_forget *= d_c
-        d_c *= kind.quarters(self._gates[part])[2]
-        if kind.peep is not None:
-            d_c += d_enter * kind.peep[0] + d_forget * kind.peep[1]
+        d_c *= self._gates[part][cuts.forget]
+        if peep is not None:
+            d_c += d_enter * peep[0] + d_forget * peep[1]
         return gates
 
     def d_x(self) -> Array:

@@ -91,13 +91,12 @@ def initial_gradient(xp: Array, grad: Array, order: Array) -> Array:
 
 # -- activations ------------------------------------------------------------------------------
 class Activation(NamedTuple):
-    """A function (xp, x, out) and its derivative by the function's value (xp, y, out).
-
-    Both compute in `out` where that is given, which for the function may be its argument.
+    """A function (xp, x, out), whose result may take the place of its argument, and its derivative
+    by the function's value.
     """
 
     value: Callable[..., Array]
-    slope: Callable[..., Array]
+    slope: Callable[[Array, Array], Array]
 
 
 def sigmoid(xp: Array, x: Array, out: Array = None) -> Array:
@@ -107,29 +106,6 @@ def sigmoid(xp: Array, x: Array, out: Array = None) -> Array:
     return xp.multiply(found, 0.5, out=found if out is None else out)
 
 
-def _sigmoid_slope(xp: Array, y: Array, out: Array = None) -> Array:
-    found = xp.subtract(1, y, out=out)
-    found *= y
-    return found
-
-
-def _tanh(xp: Array, x: Array, out: Array = None) -> Array:
-    return xp.tanh(x, out=out)
-
-
-def _tanh_slope(xp: Array, y: Array, out: Array = None) -> Array:
-    found = xp.multiply(y, y, out=out)
-    return xp.subtract(1, found, out=found)
-
-
-def _relu(xp: Array, x: Array, out: Array = None) -> Array:
-    return xp.maximum(x, 0, out=out)
-
-
-def _relu_slope(xp: Array, y: Array, out: Array = None) -> Array:
-    return xp.sign(y, out=out)
-
-
 def _identity(xp: Array, x: Array, out: Array = None) -> Array:
     if out is None or out is x:
         return x
@@ -137,18 +113,19 @@ def _identity(xp: Array, x: Array, out: Array = None) -> Array:
     return out
 
 
-def _identity_slope(xp: Array, y: Array, out: Array = None) -> Array:
-    if out is None:
-        return xp.ones_like(y)
-    out[...] = 1
-    return out
+def _tanh(xp: Array, x: Array, out: Array = None) -> Array:
+    return xp.tanh(x, out=out)
+
+
+def _relu(xp: Array, x: Array, out: Array = None) -> Array:
+    return xp.maximum(x, 0, out=out)
 
 
 ACTIVATIONS: dict[Any, Activation] = {
-    "identity": Activation(_identity, _identity_slope),
-    "sigmoid": Activation(sigmoid, _sigmoid_slope),
-    "tanh": Activation(_tanh, _tanh_slope),
-    "relu": Activation(_relu, _relu_slope),
+    "identity": Activation(_identity, lambda xp, y: xp.ones_like(y)),
+    "sigmoid": Activation(sigmoid, lambda xp, y: y * (1 - y)),
+    "tanh": Activation(_tanh, lambda xp, y: 1 - y * y),
+    "relu": Activation(_relu, lambda xp, y: (y > 0).astype(y.dtype)),
 }
 NUMBERED = ("identity", "sigmoid", "tanh", "relu")
 

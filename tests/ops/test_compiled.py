@@ -268,11 +268,22 @@ def _dense_calls(reverse: bool, names: tuple[str, ...]) -> tuple[Any, Any]:
     return (x, h, c, weight, *attrs, 0.0, False), backward
 
 
+def _gru_calls(reverse: bool, names: tuple[str, ...]) -> tuple[Any, Any]:
+    x, weight, bias = _normal(_ROWS, 3 * _WIDE), _normal(_WIDE, 3 * _WIDE), _normal(1, 3 * _WIDE)
+    given, attrs = (x, _LOD, _normal(4, _WIDE), weight, bias), (names[2], names[0], False, reverse)
+
+    def backward(outs: Any) -> tuple[Any, ...]:
+        return (*given, *outs[1:], _normal(_ROWS, _WIDE), *attrs)
+
+    return (*given, *attrs), backward
+
+
 _USUAL, _OTHER = ("sigmoid", "tanh", "tanh"), ("sigmoid", "relu", "identity")
 _RECURRENCES = [
     *(("lstm", _lstm_calls, reverse, names) for reverse in (0, 1) for names in (_USUAL, _OTHER)),
     *(("lstmp", _lstmp_calls, reverse, names) for reverse in (0, 1) for names in (_USUAL, _OTHER)),
     *(("cudnn_lstm", _dense_calls, reverse, _USUAL) for reverse in (0, 1)),
+    *(("gru", _gru_calls, reverse, names) for reverse in (0, 1) for names in (_USUAL, _OTHER)),
 ]
 
 
