@@ -226,7 +226,8 @@ def _warn_unknown(environ: Mapping[str, str]) -> None:
         if key.startswith(PREFIX) and name not in _BY_NAME:
             near = difflib.get_close_matches(name, _BY_NAME, n=1)
             hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
-            warnings.warn(f"{key} is not a flag of bireme and is ignored{hint}", stacklevel=3)
+            text = f"{key} is not a flag of bireme and is ignored{hint}"
+            warnings.warn_explicit(text, UserWarning, "environment", 0)  # no line of a script
 
 
 def _read_one(flag: Flag, environ: Mapping[str, str]) -> Setting:

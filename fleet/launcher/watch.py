@@ -31,6 +31,7 @@ __all__ = ["Watch", "run_job"]
 TICK = 0.2
 RESTART = "BIREME_RESTART_COUNT"  # number of restarts of the job, for its processes
 REWIND = "FLAGS_rewind"  # how often a process of the job may go back to the newest checkpoint
+MISTAKE_GRACE = 1.0  # seconds that the others have to end after a user's mistake
 TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
@@ -276,7 +277,9 @@ class Watch:
         wait.
         """
         if self.failed and not self.stopped:
-            self._wait(self.grace)  # the others notice by themselves and report whom they miss
+            # the others notice by themselves and report whom they miss
+            mistaken = self.failed.exit_code == USER_MISTAKE
+            self._wait(min(self.grace, MISTAKE_GRACE) if mistaken else self.grace)
         self._ending = True
         late = [child for child in self.children if child.running]
         for child in late:

@@ -254,6 +254,18 @@ def test_who_was_told_to_end_is_no_cause(launch: Launch) -> None:
     assert "SIGTERM" not in out
 
 
+def test_nobody_waits_for_long_after_a_mistake(launch: Launch) -> None:
+    body = """
+        import time
+        if role == "PSERVER":
+            raise SystemExit(2)
+        time.sleep(300)
+    """
+    code, out = finish(launch(body, "--servers", "1", "--grace", "300"))
+    assert code == 2
+    assert "ended with it: trainer 0, trainer 1" in out
+
+
 def test_the_cause_comes_before_its_effects_and_once(launch: Launch) -> None:
     body = SILENT + textwrap.dedent("""
         import time
