@@ -26,6 +26,7 @@ _PART = 1 << 24  # multiplications, 0.4 ms: parts are no smaller
 _COPYING = 32  # multiplications that take as long as writing an element of a column
 _TOGETHER = 512  # places of joined samples that make a product of their own
 _FEW = 256  # outputs of a sample below which samples are joined
+_VERY_FEW = 32  # the same where a sample is its own columns, and only joining copies
 _HEAVY = 0.25  # filters over outputs
 _NARROW = 48  # rows of columns below which the filter's rows are written out, too
 
@@ -56,9 +57,7 @@ class Unrolling(NamedTuple):
     @property
     def direct(self) -> bool:
         """Whether the array itself is its columns."""
-        g = self.geo
-        one = math.prod(g.kernel) == 1 and set(g.strides) == {1}
-        return one and not self.joined and not any(map(any, g.pads))
+        return _is_pointwise(self.geo) and not self.joined
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -196,13 +195,18 @@ def _met(size: int, count: int, first: int, stride: int) -> tuple[slice, slice]:
     return slice(low, high), slice(start, start + (high - low - 1) * stride + 1, stride)
 
 
+def _is_pointwise(geo: Geometry) -> bool:
+    """Whether each output sees one place of the input, and no place is left out."""
+    return {*geo.kernel, *geo.strides} == {1} and not any(map(any, geo.pads))
+
+
 @functools.lru_cache(maxsize=1024)
 def unrolling(
     shape: tuple[int, ...], geo: Geometry, groups: int, out: tuple[int, ...], filters: int
 ) -> Unrolling:
     """The way of writing out that suits an input of this shape and so many filters."""
     channels, places = shape[1] // groups, shape[0] * math.prod(out)
-    few = math.prod(out) <= _FEW and shape[0] > 1
+    few = math.prod(out) <= (_VERY_FEW if _is_pointwise(geo) else _FEW) and shape[0] > 1
     narrow = channels * math.prod(geo.kernel[1:]) < _NARROW
     heavy = filters // groups > _HEAVY * places  # cutting the filter up costs more than it saves
     whole = (narrow or heavy) and geo.kernel[0] > 1

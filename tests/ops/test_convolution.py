@@ -65,6 +65,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Samples joined or not, filter rows written out or not, chunks large or small, in lanes."""
     few, narrow, block, count = request.param
     monkeypatch.setattr(unrolled, "_FEW", few)
+    monkeypatch.setattr(unrolled, "_VERY_FEW", few)
     monkeypatch.setattr(unrolled, "_NARROW", narrow)
     monkeypatch.setattr(unrolled, "_HEAVY", 0 if narrow else 1e9)
     monkeypatch.setattr(correlation, "_MANY", 0 if block < 1 << 20 else 1 << 20)
