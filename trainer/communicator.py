@@ -101,8 +101,14 @@ class Communicator:
                 hint="push_vars is the transpiler's vars_info; push_nums (100) is optional",
             )
         variables = tracked(self._given["push_vars"])
-        every = int(self._given.get("push_nums", 100))
-        return Geo(variables, int(self._given["trainers"]), every)
+        every, count = int(self._given.get("push_nums", 100)), int(self._given["trainers"])
+        if self._program._trainers not in (0, count):
+            raise InvalidArgument(
+                f"a geo communicator for {count} trainers, and the program was split for "
+                f"{self._program._trainers}",
+                hint="give kwargs 'trainers' the number that transpile() had",
+            )
+        return Geo(variables, count, every)
 
     def _begin(self, geo: Geo, trainer: Trainer) -> None:
         """Where the startup program has already run, begin with what the servers hold."""

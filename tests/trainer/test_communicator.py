@@ -251,6 +251,14 @@ def given(job: Job, every: int) -> dict[str, Any]:
     return {"kwargs": words}
 
 
+def test_geo_takes_the_number_of_trainers_that_the_program_was_split_for() -> None:
+    job = geo(model(), trainers=2)
+    _, main, *_ = job.transpiled()
+    words = given(job, 3)["kwargs"] | {"trainers": 3}
+    with pytest.raises(InvalidArgument, match="3 trainers, and the program was split for 2"):
+        Communicator(main, DistributedMode.GEO, words)
+
+
 @pytest.mark.parametrize("every", [1, 3, 100])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_geo_with_one_trainer_is_local_training(every: int, sparse: bool) -> None:
