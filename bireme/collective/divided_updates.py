@@ -1,8 +1,12 @@
 """Actions of programs whose ranks each update a part of the parameters (ReduceStrategy.Reduce)."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import numpy as np
 
 from bireme.arrays.namespaces import Array, namespace_of
+from bireme.arrays.ownership import overwritable
 from bireme.ir import Operator
 from bireme.runtime.context import Env
 from bireme.runtime.effects import EffectContext
@@ -10,7 +14,8 @@ from bireme.runtime.scope import Scope
 
 from .action_parts import Action, Variables, ring_of, value_of
 from .communicators import Communicators, of_context
-from .flat_buffers import FlatBuffers
+from .flat_buffers import FlatBuffer, FlatBuffers
+from .group import Call
 from .rings import Ring
 from .shared_reduction import start_reduce_parts
 from .state_server import RemoteState, StateServer
@@ -54,20 +59,76 @@ def reduce_to_owners(ops: Sequence[Operator], context: EffectContext) -> Action:
 
 
 def broadcast_from_owners(op: Operator, context: EffectContext) -> Action:
-    """Send every parameter from the rank that has updated it: small ones of one rank together."""
-    ring = ring_of(op, context)
-    by_root: dict[int, list[str]] = {}
-    for name, root in zip(op.input("X"), op.attr("roots"), strict=True):
-        by_root.setdefault(root, []).append(name)
+    """Send every parameter from the rank that has updated it: all together through memory that the
+    ranks share, else those of one rank after those of another, small ones together.
+    """
+    ring, buffers = ring_of(op, context), FlatBuffers.of(context.scope)
+    owners = dict(zip(op.input("X"), op.attr("roots"), strict=True))
 
     def broadcast(env: Env) -> None:
-        def act() -> None:
-            for root, names in sorted(by_root.items()):
-                _broadcast(op, env, ring(), root, names)
-
-        ring().run(act)
+        alike: dict[str, dict[str, Array]] = {}
+        for name in owners:
+            alike.setdefault(str(value_of(op, env, name).dtype), {})[name] = value_of(op, env, name)
+        apart: list[str] = []
+        for values in alike.values():
+            buffer = buffers.find_shared(tuple(values), list(values.values()), ring())
+            if buffer is None:
+                apart += values
+            else:
+                _publish(env, ring(), buffer, owners, values)
+        if apart:
+            ring().start(lambda: _broadcast_apart(op, env, ring(), owners, apart))
+        ring().wait()
 
     return broadcast
+
+
+def _publish(
+    env: Env,
+    ring: Ring,
+    buffer: FlatBuffer,
+    owners: Mapping[str, int],
+    values: dict[str, Array],
+) -> None:
+    """Copy what this rank owns to where the others read it; where the ring is waited for, copy from
+    them what they own.
+    """
+    memory = buffer.shared
+    assert memory is not None
+    arrays = memory.arrays_of(buffer.flat.dtype)
+    places = [buffer.view(arrays[owners[name]], index) for index, name in enumerate(values)]
+    memory.write()
+    for place, (name, value) in zip(places, values.items(), strict=True):
+        if owners[name] == ring.group.rank:
+            place[...] = value
+
+    def take() -> None:
+        for place, name in zip(places, list(values), strict=True):
+            value = values.pop(name)
+            if owners[name] != ring.group.rank:
+                free = overwritable(value, 1 + _held(env, name, value))
+                mine = value if free else np.empty_like(value)
+                mine[...] = place
+                env.set(name, mine)
+        memory.release()
+
+    call = str(Call("broadcast where computed", "", str(buffer.flat.dtype), buffer.flat.shape))
+    ring.announce(partial(memory.announce, call), [take])
+
+
+def _held(env: Env, name: str, value: Array) -> int:
+    """How often this run holds a value under its name."""
+    slot, cell = env.layout.slots.get(name), env.context.cells.get(name)
+    return (slot is not None and env.frame[slot] is value) + (
+        cell is not None and cell.value is value
+    )
+
+
+def _broadcast_apart(
+    op: Operator, env: Env, ring: Ring, owners: Mapping[str, int], names: Sequence[str]
+) -> None:
+    for root in sorted({owners[name] for name in names}):
+        _broadcast(op, env, ring, root, [name for name in names if owners[name] == root])
 
 
 def _broadcast(op: Operator, env: Env, ring: Ring, root: int, names: Sequence[str]) -> None:

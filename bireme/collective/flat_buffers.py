@@ -7,7 +7,7 @@ of one host read each other's arrays where they lie.
 import threading
 import weakref
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from bireme.arrays.namespaces import Array, namespace_of
@@ -25,15 +25,19 @@ class FlatBuffer:
 
     def __init__(self, values: Sequence[Array], memory: SharedBuffer | None = None) -> None:
         xp, dtype = namespace_of(values[0]), values[0].dtype
-        sizes = [value.size for value in values]
+        bounds = list(accumulate((value.size for value in values), initial=0))
+        self._cuts = [slice(begin, end) for begin, end in pairwise(bounds)]
+        self._shapes = [value.shape for value in values]
         self.shared = memory
-        self.flat = xp.empty(sum(sizes), dtype) if memory is None else memory.own.view(dtype)
+        self.flat = xp.empty(bounds[-1], dtype) if memory is None else memory.own.view(dtype)
         # The base of every view.
         self._memory = self.flat if self.flat.base is None else self.flat.base
-        ends = accumulate(sizes)
-        parts = [self.flat[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-        self._views = [p.reshape(v.shape) for p, v in zip(parts, values, strict=True)]
+        self._views = [self.view(self.flat, index) for index in range(len(values))]
         self._holders = 0
+
+    def view(self, flat: Array, index: int) -> Array:
+        """One of the values in an array like the flat one."""
+        return flat[self._cuts[index]].reshape(self._shapes[index])
 
     def count_holders(self) -> None:
         """Call this where nobody else refers to the memory: whoever does later is looking at it."""
@@ -69,6 +73,11 @@ def _address(array: Array) -> int:
     return found
 
 
+def _kind(names: tuple[str, ...], values: Sequence[Array]) -> tuple[Any, ...]:
+    """Equal for values that travel alike."""
+    return names, values[0].dtype, *(value.shape for value in values)
+
+
 class FlatBuffers:
     """The flat arrays of a scope, by what travels in them."""
 
@@ -77,6 +86,7 @@ class FlatBuffers:
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[Any, ...], FlatBuffer] = {}
+        self._shared: dict[tuple[Any, ...], FlatBuffer | None] = {}
         self._places: dict[str, tuple[FlatBuffer, int]] = {}
 
     @classmethod
@@ -86,7 +96,7 @@ class FlatBuffers:
 
     def find(self, names: tuple[str, ...], values: Sequence[Array], ring: Ring) -> FlatBuffer:
         """The buffer of these values; every rank makes it in the same step."""
-        key = (names, values[0].dtype, *(value.shape for value in values))
+        key = _kind(names, values)
         found = self._buffers.get(key)
         if found is None:
             memory = ring.shared_buffer(sum(value.nbytes for value in values))
@@ -95,6 +105,16 @@ class FlatBuffers:
             self._buffers[key] = found
             self._places |= {name: (found, index) for index, name in enumerate(names)}
         return found
+
+    def find_shared(
+        self, names: tuple[str, ...], values: Sequence[Array], ring: Ring
+    ) -> FlatBuffer | None:
+        """A buffer in memory that the ranks share, to copy values to; None without such memory."""
+        key = _kind(names, values)
+        if key not in self._shared:
+            memory = ring.shared_buffer(sum(value.nbytes for value in values))
+            self._shared[key] = None if memory is None else FlatBuffer(values, memory)
+        return self._shared[key]
 
     def offer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
         """Memory to compute a value in."""

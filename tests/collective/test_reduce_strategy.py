@@ -5,6 +5,7 @@ AllReduce.
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import bireme as fluid
 from bireme import flags
+from bireme.collective.shared_buffer import SharedBuffer
 from bireme.collective.state_server import RemoteState
 from bireme.ir import Program
 
@@ -121,6 +123,38 @@ def test_reduce_gives_what_all_reduce_gives_bit_for_bit(ranks, optimizer):
 @pytest.mark.wire
 def test_reduce_over_sockets_and_memory(ranks):
     assert_same(ranks("momentum", "grpc", reduce_strategy=REDUCE), ranks("momentum"))
+
+
+@pytest.mark.wire
+def test_parameters_come_in_one_exchange_and_never_into_arrays_that_are_held(ranks, monkeypatch):
+    calls: list[str] = []
+    held: list[tuple[np.ndarray, np.ndarray]] = []
+    announce = SharedBuffer.announce
+
+    def announced(self: SharedBuffer, call: str) -> None:
+        calls.append(call.partition("(")[0])
+        announce(self, call)
+
+    scopes: dict[int, fluid.Scope] = {}
+    make_scope, make_batch = fluid.Scope, batch
+
+    def noted_scope() -> fluid.Scope:
+        scopes[get_ident()] = make_scope()
+        return scopes[get_ident()]
+
+    def batch_and_hold(step: int, rank: int) -> dict[str, np.ndarray]:
+        value = scopes[get_ident()].find_var("fc_2.w_0").get()
+        held.append((value, value.copy()))
+        return make_batch(step, rank)
+
+    monkeypatch.setattr(SharedBuffer, "announce", announced)
+    monkeypatch.setattr(fluid, "Scope", noted_scope)
+    monkeypatch.setitem(globals(), "batch", batch_and_hold)
+    assert_same(ranks("sgd", "grpc", reduce_strategy=REDUCE), ranks("sgd"))
+    assert calls.count("broadcast where computed") == RANKS * STEPS
+    assert len({copy.tobytes() for _, copy in held}) >= STEPS - 1
+    for value, copy in held:
+        np.testing.assert_array_equal(value, copy)
 
 
 def test_a_rank_keeps_the_state_of_its_own_updates_only(ranks):
