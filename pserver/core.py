@@ -118,6 +118,7 @@ class Core:
     def _hello(self, event: e.Hello) -> None:
         if (refusal := refusals.other_size(self._settings, event)) is not None:
             self._reply(event.ticket, refusal)
+            self._out.append(e.Report(refusal.text))  # whoever waits for it looks here
             return
         if self._succession.begins_anew(event):
             self._ended = True

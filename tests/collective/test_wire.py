@@ -95,7 +95,7 @@ def test_ranks_of_different_settings_do_not_start(free_port):
     assert "2 communicators" in str(errors[1])
 
 
-def test_ranks_of_jobs_of_different_sizes_do_not_start(free_port):
+def test_ranks_of_jobs_of_different_sizes_do_not_start(free_port, capsys):
     coordinator = f"127.0.0.1:{free_port()}"
 
     def join(rank: int) -> None:
@@ -105,6 +105,7 @@ def test_ranks_of_jobs_of_different_sizes_do_not_start(free_port):
     assert isinstance(error, ConfigError)
     assert "rank 1 of 3 asks to join a job of 2 ranks" in str(error)
     assert "PADDLE_TRAINER_ENDPOINTS" in str(error)
+    assert capsys.readouterr().err == "rank 0: rank 1 of 3 asks to join a job of 2 ranks\n"
 
 
 def test_who_closes_a_failed_job_tells_its_user_before_all_others_have_heard(

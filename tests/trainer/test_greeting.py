@@ -81,14 +81,18 @@ def test_a_token_that_cannot_be_read_is_an_error_at_once(
 
 
 @pytest.mark.parametrize("carrier", ["", *CARRIERS])
-def test_another_number_of_trainers_is_refused_at_once(carrier: str) -> None:
+def test_another_number_of_trainers_is_refused_at_once(
+    carrier: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with cluster(carrier=carrier) as made:
         made.serve(*(given := tiny_server(trainers=2)), descending(*given))
         trainer = made.trainer(0)
         trainer.job.trainers = 3
         with pytest.raises(ConfigError) as caught:
             trainer.servers.greet(["s0"])
-    assert "trainer 0 was started for 3 trainers, server s0 for 2" in str(caught.value)
+    told = "trainer 0 was started for 3 trainers, server s0 for 2"
+    assert told in str(caught.value)
+    assert capsys.readouterr().err == f"{told}\n"
     assert "PADDLE_TRAINERS_NUM" in str(caught.value)
 
 
