@@ -29,7 +29,7 @@ _MOST = 8  # parts
 _BLOCK = 16  # channels that lie together in oneDNN's layouts
 _HEAVY = 16  # filters over data: laying the filters out takes longer than it saves
 _FEW = 4  # channels of the input, which its gradient pads to a block
-_LEAST = 1 << 22  # multiplications of a product: fewer gain less than the call costs
+_LEAST = 1 << 21  # multiplications of a product: fewer gain less than the call costs
 
 Triple = tuple[Array, Array, Array]
 
