@@ -156,12 +156,20 @@ def matmul_grad(
     y = y[:, None] if y.ndim == 1 else y
     dx = dy = None
     if "X@GRAD" in need:
-        ox = None if transpose_X or ox is None else ox.reshape(x.shape)
-        dx = _back(_product_over(xp, g, y.swapaxes(-1, -2), x.ndim, ox), X, transpose_X)
+        dx = _slope(xp, g, y.swapaxes(-1, -2), x, X, transpose_X, ox)
     if "Y@GRAD" in need:
-        oy = None if transpose_Y or oy is None else oy.reshape(y.shape)
-        dy = _back(_product_over(xp, x.swapaxes(-1, -2), g, y.ndim, oy), Y, transpose_Y)
+        dy = _slope(xp, x.swapaxes(-1, -2), g, y, Y, transpose_Y, oy)
     return dx, dy
+
+
+def _slope(
+    xp: Array, a: Array, b: Array, operand: Array, given: Array, swapped: bool, out: Array
+) -> Array:
+    """The gradient a x b of an operand, in the layout of the array that was given for it."""
+    if swapped and given.ndim > 1:
+        a, b, operand = b.swapaxes(-1, -2), a.swapaxes(-1, -2), operand.swapaxes(-1, -2)
+    out = None if out is None else out.reshape(operand.shape)
+    return _product_over(xp, a, b, operand.ndim, out).reshape(given.shape)
 
 
 def _product_over(xp: Array, a: Array, b: Array, ndim: int, out: Array) -> Array:
@@ -174,12 +182,6 @@ def _product_over(xp: Array, a: Array, b: Array, ndim: int, out: Array) -> Array
     if extra <= 0:
         return products.matmul(xp, a, b, out)
     return xp.add.reduce(products.matmul(xp, a, b), axis=tuple(range(extra)), out=out)
-
-
-def _back(grad: Array, like: Array, swapped: bool) -> Array:
-    if swapped and like.ndim > 1:
-        grad = grad.swapaxes(-1, -2)
-    return grad.reshape(like.shape)
 
 
 # -- bmm, dot, addmm, bilinear -----------------------------------------------------------------
