@@ -56,10 +56,12 @@ class _Trace(NamedTuple):
     hidden: Array
     cells: Array
 
-    def last(self, values: Array) -> Array:
-        """Those of the last step, which may have run first or last."""
-        begin, end = self.run.bounds[-1]
-        return values[self.run.rows[begin:end]]
+    def last(self) -> tuple[Array, Array]:
+        """State and cell after the step that ran last."""
+        if not self.run.bounds:
+            return self.first
+        rows = self.run.rows[slice(*self.run.bounds[-1])]
+        return self.hidden[rows], self.cells[rows]
 
 
 def _packed(xp: Array, steps: int, batch: int, *, reverse: bool) -> Packed:
@@ -174,8 +176,8 @@ def cudnn_lstm(
     traces = list(_traces(xp, Input, InitH, InitC, weights, sides, steps))
     outs = [t.hidden.reshape(*Input.shape[:2], hidden_size) for t in traces[-sides:]]
     out = outs[0] if sides == 1 else xp.concatenate(outs, axis=2)
-    last_h = xp.stack([t.last(t.hidden) for t in traces])
-    return out, last_h, xp.stack([t.last(t.cells) for t in traces])
+    last_h, last_c = zip(*(trace.last() for trace in traces), strict=True)
+    return out, xp.stack(last_h), xp.stack(last_c)
 
 
 @op("cudnn_lstm_grad", lod=None, compiled="lstm")
@@ -209,5 +211,5 @@ def cudnn_lstm_grad(
             k = layer * sides + side
             own = flowing[..., side * hidden_size : (side + 1) * hidden_size]
             below = _run_back(xp, traces[k], weights[k], parts[k], own, d_h[k], d_c[k], steps)
-            d_x = d_x + below.reshape(*Input.shape[:2], -1)
+            d_x = d_x + below.reshape(*Input.shape[:2], below.shape[1])
     return d_x, d_h, d_c, d_w

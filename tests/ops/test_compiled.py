@@ -304,6 +304,38 @@ def test_recurrences_have_the_values_of_the_generic_kernels(
             np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6 * scale)
 
 
+@pytest.mark.parametrize("choice", ["off", pytest.param("on", marks=needs_numba)])
+def test_recurrences_take_batches_without_steps(use_numba: Any, choice: str) -> None:
+    use_numba(choice)
+    lod, rest = (np.array([0, 0, 0]),), (False, False, "sigmoid", "tanh", "tanh")
+    given = _normal(0, 8), lod, None, None, _normal(2, 8), _normal(1, 8)
+    outs = form("lstm")(np, *given, *rest)
+    grads = form("lstm_grad")(np, *given, *outs, outs[0], None, *rest)
+    assert [a.shape for a in grads if a is not None] == [(0, 8), (2, 8), (1, 8)]
+    given = _normal(0, 6), lod, None, _normal(2, 6), _normal(1, 6)
+    attrs = "tanh", "sigmoid", False, False
+    outs = form("gru")(np, *given, *attrs)
+    grads = form("gru_grad")(np, *given, *outs[1:], outs[0], *attrs)
+    assert [a.shape for a in grads if a is not None] == [(0, 6), (2, 6), (1, 6)]
+    h, c, weight = _normal(1, 3, 2), _normal(1, 3, 2) + 1, _normal(8 * (5 + 2) + 16)
+    given = _normal(0, 3, 5), h, c, weight
+    out, *last = form("cudnn_lstm")(np, *given, 2, 1, False, 0.0, False)
+    np.testing.assert_array_equal(last, [h, c])
+    grads = form("cudnn_lstm_grad")(np, *given, out, None, h, c, 2, 1, False)
+    for found, wanted in zip(grads, (given[0], h, c, 0 * weight), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@needs_numba
+def test_recurrences_keep_what_is_not_a_number() -> None:
+    forward, _ = _lstmp_calls(False, _USUAL)
+    forward[0][5, 2] = np.nan
+    for found, wanted in zip(
+        form("lstmp")(np, *forward), generic("lstmp")(np, *forward), strict=True
+    ):
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+
+
 @needs_numba
 def test_tanh_and_the_logistic_function_keep_their_digits() -> None:
     from bireme.ops.compiled import curves  # numba

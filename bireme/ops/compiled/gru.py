@@ -64,7 +64,7 @@ class _Forward:
     def reset(self, t: int, product: Array, h: Array) -> Array:
         part = slice(*self._run.bounds[t])
         kept, rows = self.kept[part], self._run.rows[part]
-        product = product.reshape(len(h), 2, -1)
+        product = product.reshape(-1, 2, h.shape[1])
         _reset(product, self._x, self._bias, rows, h, self._gates[part], kept)
         return kept
 
@@ -122,7 +122,7 @@ class _Backward:
         self, xp: Any, kind: Kind, run: Packed, gates: Array, h_before: Array, flowing: Array
     ) -> None:
         self._run, self._origin, self._flowing = run, kind.origin, flowing
-        self._gates = gates.reshape(len(gates), 3, -1)
+        self._gates = gates.reshape(-1, 3, h_before.shape[1])
         self._before = h_before
         self.grad = np.empty_like(gates)
         self._grad = self.grad.reshape(self._gates.shape)

@@ -232,7 +232,8 @@ class _Backward:
         self.d_c = np.zeros((len(run.order), width), np.float32)
         self._found = np.empty((len(run.order), 4 * width), np.float32)
         self._gates = gates.reshape(-1, 4, width)
-        self._d_x = np.empty_like(self._gates)
+        self._d_gates = np.empty_like(gates)
+        self._d_x = self._d_gates.reshape(self._gates.shape)
 
     def step(self, t: int, d_h: Array) -> Array:
         run, (begin, end) = self._run, self._run.bounds[t]
@@ -259,7 +260,7 @@ class _Backward:
         return found
 
     def d_x(self) -> Array:
-        return self._d_x.reshape(len(self._d_x), -1)
+        return self._d_gates
 
 
 # -- forms ------------------------------------------------------------------------------------
