@@ -308,7 +308,7 @@ def test_recurrences_have_the_values_of_the_generic_kernels(
 def test_recurrences_take_batches_without_steps(use_numba: Any, choice: str) -> None:
     use_numba(choice)
     lod, rest = (np.array([0, 0, 0]),), (False, False, "sigmoid", "tanh", "tanh")
-    given = _normal(0, 8), lod, None, None, _normal(2, 8), _normal(1, 8)
+    given: tuple[Any, ...] = _normal(0, 8), lod, None, None, _normal(2, 8), _normal(1, 8)
     outs = form("lstm")(np, *given, *rest)
     grads = form("lstm_grad")(np, *given, *outs, outs[0], None, *rest)
     assert [a.shape for a in grads if a is not None] == [(0, 8), (2, 8), (1, 8)]
