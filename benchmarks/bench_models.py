@@ -13,19 +13,18 @@ Name the peers' interpreters in FLUID_PYTHON and TORCH_PYTHON; one that is not t
 """
 
 import argparse
-import importlib.metadata
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from fluid_models import MODELS
-from peer import Runner, machine, one_of, peer_python
+from peer import Runner, extras, machine, one_of, peer_python
 
 OURS = ("NumPy", "extras", "fused")
 FUSIONS = (
@@ -35,7 +34,6 @@ FUSIONS = (
     "fuse_all_optimizer_ops",
     "enable_auto_fusion",
 )
-EXTRAS = {"numba": "numba", "onednn-cpu-gomp": "oneDNN"}
 TORCH = os.environ.get("TORCH_PYTHON", "")
 
 
@@ -51,15 +49,6 @@ class Side(NamedTuple):
     def start(self, model: str, threads: int) -> Runner:
         words = (self.module, model, *self.fields)
         return Runner(self.python, self.script, *words, threads=threads, env=self.env)
-
-
-def extras() -> list[str]:
-    """Those that are installed, with their versions."""
-    found = []
-    for package, name in EXTRAS.items():
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(package)}")
-    return found
 
 
 def choice(value: str) -> dict[str, str]:
@@ -146,7 +135,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", type=one_of(MODELS), default=list(MODELS))
     options = parser.parse_args()
     lines = [
-        f"{date.today()}, {', '.join([machine(), *extras()])}",
+        f"{date.today()}, {machine()}",
         "milliseconds per training step, median",
     ]
     print("\n".join(lines), flush=True)

@@ -5,13 +5,14 @@ sides can alternate and meet the same machine. Name the peer's Python in FLUID_P
 """
 
 import argparse
+import importlib.metadata
 import json
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 PEER = os.environ.get("FLUID_PYTHON", "")
+EXTRAS = {"numba": "numba", "onednn-cpu-gomp": "oneDNN"}
 
 
 class Runner:
@@ -102,6 +104,15 @@ def runners(
             runner.close()
 
 
+def extras() -> list[str]:
+    """Optional libraries that kernels use, as far as they are installed, with their versions."""
+    found = []
+    for package, name in EXTRAS.items():
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(package)}")
+    return found
+
+
 def machine() -> str:
     """What the figures were measured on, in one line."""
     model = platform.processor() or platform.machine()
@@ -110,7 +121,7 @@ def machine() -> str:
         names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
         model = names[0].partition(":")[2].strip() if names else model
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
-    return f"{os.cpu_count()} cores, {model}; {versions}"
+    return f"{os.cpu_count()} cores, {model}; {', '.join([versions, *extras()])}"
 
 
 def one_of(known: Collection[str]) -> Callable[[str], str]:
