@@ -29,7 +29,9 @@ _MOST = 8  # parts
 _BLOCK = 16  # channels that lie together in oneDNN's layouts
 _HEAVY = 16  # filters over data: laying the filters out takes longer than it saves
 _FEW = 4  # channels of the input, which its gradient pads to a block
-_LEAST = 1 << 21  # multiplications of a product: fewer gain less than the call costs
+_LEAST = 1 << 23  # multiplications of a product: fewer gain less than the call costs
+_LEAST_NARROW = 1 << 21  # the same with few rows or columns, for which NumPy's BLAS is slow
+_NARROW = 32
 
 Triple = tuple[Array, Array, Array]
 
@@ -41,7 +43,7 @@ def _wanted() -> bool:
 # -- products ----------------------------------------------------------------------------------
 def dot(a: Array, b: Array, out: Array = None) -> Array:
     """The product of two matrices, into `out` where it is offered."""
-    if a.size * b.shape[1] < _LEAST or not _wanted():
+    if not _gains(len(a), a.shape[1], b.shape[1]):
         return np.dot(a, b) if out is None else np.matmul(a, b, out=out)
     if out is None:
         out = np.empty((len(a), b.shape[1]), np.result_type(a, b))
@@ -50,7 +52,7 @@ def dot(a: Array, b: Array, out: Array = None) -> Array:
 
 def matmul(a: Array, b: Array, out: Array = None) -> Array:
     """The products of two stacks of matrices or vectors, into `out` where it is offered."""
-    if min(a.ndim, b.ndim) < 2 or a.shape[-2] * a.shape[-1] * b.shape[-1] < _LEAST or not _wanted():
+    if min(a.ndim, b.ndim) < 2 or not _gains(a.shape[-2], a.shape[-1], b.shape[-1]):
         return np.matmul(a, b, out=out)
     stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (np.broadcast_to(x, stack + x.shape[-2:]) for x in (a, b))
@@ -60,6 +62,11 @@ def matmul(a: Array, b: Array, out: Array = None) -> Array:
         if not dnnl.product(a[i], b[i], out[i]):
             return np.matmul(a, b, out=out)
     return out
+
+
+def _gains(rows: int, inner: int, columns: int) -> bool:
+    least = _LEAST if min(rows, columns) > _NARROW else _LEAST_NARROW
+    return rows * inner * columns >= least and _wanted()
 
 
 # -- convolutions ------------------------------------------------------------------------------

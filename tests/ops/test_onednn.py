@@ -218,8 +218,8 @@ def test_products_of_matrices_that_lie_anyhow(
 ) -> None:
     use_onednn("on")
     rs = np.random.RandomState(1)
-    a, b = _matrix(rs, 170, 150, left), _matrix(rs, 150, 180, right)
-    into = None if out == "none" else _matrix(rs, 170, 180, out)
+    a, b = _matrix(rs, 210, 250, left), _matrix(rs, 250, 190, right)
+    into = None if out == "none" else _matrix(rs, 210, 190, out)
     found = products.dot(np, a, b, into)
     assert into is None or found is into
     wanted = a.astype("float64") @ b.astype("float64")
@@ -231,8 +231,8 @@ def test_products_of_matrices_that_lie_anyhow(
 def test_products_of_stacks(use_onednn: Any, stacks: tuple[Any, Any]) -> None:
     use_onednn("on")
     rs = np.random.RandomState(2)
-    a = rs.randn(*stacks[0], 160, 170).astype("float32")
-    b = rs.randn(*stacks[1], 170, 180).astype("float32")
+    a = rs.randn(*stacks[0], 200, 240).astype("float32")
+    b = rs.randn(*stacks[1], 240, 190).astype("float32")
     found = products.matmul(np, a, b)
     wanted = np.matmul(a.astype("float64"), b)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
