@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
-from bireme.ir import Block, Operator, VarType, grad_name
+from bireme.ir import Block, Operator, grad_name
 
 from .shapes import elementwise, same_as
 from .table import GradOp, OpSpec, op
@@ -16,7 +16,6 @@ from .tiles import applied
 
 Pair = tuple[Array, Array]
 FIT_X = {"Out": "X"}
-_DENSE = {VarType.LOD_TENSOR}
 
 
 def fitted(x: Array, y: Array, axis: int) -> Pair:
@@ -82,26 +81,7 @@ def elementwise_add(xp: Array, X: Array, Y: Array, axis: int, out: Array = None)
     return applied(xp, xp.add, x, y, out)
 
 
-def _shaped_like_result(op: Operator, block: Block) -> tuple[str, ...]:
-    """X, where it is known to have the shape of the result: Y, a bias say, does not stretch it."""
-    if not op.input("X") or not op.input("Y"):
-        return ()
-    x, y = (block._find_var_recursive(op.input(slot)[0]) for slot in ("X", "Y"))
-    if x is None or y is None or len(y.shape) > len(x.shape) or {x.type, y.type} != _DENSE:
-        return ()
-    axis = int(op.attrs.get("axis", -1))
-    begin = len(x.shape) - len(y.shape) if axis == -1 else axis
-    fits = all(n == 1 or 0 < n == m for n, m in zip(y.shape, x.shape[begin:], strict=False))
-    return ("X",) if fits else ()
-
-
-@op(
-    "elementwise_add_grad",
-    lod="Out@GRAD",
-    inplace={"X@GRAD": "Out@GRAD"},
-    out="Y@GRAD",
-    unread=_shaped_like_result,
-)
+@op("elementwise_add_grad", inplace={"X@GRAD": "Out@GRAD"}, out="Y@GRAD")
 def elementwise_add_grad(
     xp: Array, X: Array, Y: Array, dOut: Array, axis: int, need: frozenset[str], out: Array = None
 ) -> Pair:
@@ -120,13 +100,7 @@ def elementwise_sub(xp: Array, X: Array, Y: Array, axis: int, out: Array = None)
     return applied(xp, xp.subtract, x, y, out)
 
 
-@op(
-    "elementwise_sub_grad",
-    lod="Out@GRAD",
-    inplace={"X@GRAD": "Out@GRAD"},
-    out="Y@GRAD",
-    unread=_shaped_like_result,
-)
+@op("elementwise_sub_grad", inplace={"X@GRAD": "Out@GRAD"}, out="Y@GRAD")
 def elementwise_sub_grad(
     xp: Array, X: Array, Y: Array, dOut: Array, axis: int, need: frozenset[str], out: Array = None
 ) -> Pair:

@@ -160,7 +160,6 @@ class Row:
     inplace: Mapping[str, str] = field(default_factory=dict)
     flat: tuple[str, ...] | None = None  # see `op`; None: it looks at a parameter as a whole
     out: tuple[str, ...] = ()  # outputs that are computed in the buffer offered for them
-    unread: "Callable[[Operator, Block], tuple[str, ...]] | None" = None  # see `op`
     effect: str = ""
     control: bool = False
     stateful: bool = False
@@ -248,7 +247,6 @@ def op(
     inplace: Mapping[str, str] | None = None,
     out: str = "",
     flat: str | None = None,
-    unread: Callable[[Operator, Block], tuple[str, ...]] | None = None,
     control: bool = False,
     stateful: bool = False,
     compiled: str = "",
@@ -264,8 +262,7 @@ def op(
     `inplace` maps an output slot to the input slot whose memory it may take; `out` lists the output
     slots that the kernel computes in its parameter `out` when that brings a buffer, as far as its
     algorithm allows. `flat` says that an update works on parameters that stand end to end as on
-    each by itself, and lists the states that are one number for a whole parameter. `unread` names
-    the input slots whose values the kernel of an operator does not need: it gets None for them.
+    each by itself, and lists the states that are one number for a whole parameter.
 
     `ins`, `outs` and
     `attrs` describe operators that `signatures.json` does not have. A `stateful` kernel is never
@@ -280,7 +277,6 @@ def op(
         row.lod, row.control, row.stateful = lod, control, stateful
         row.inplace, row.out, row.compiled = inplace or {}, tuple(out.split()), compiled
         row.flat = None if flat is None else tuple(flat.split())
-        row.unread = unread
         takes = any(p.role is Role.OUT for p in row.parameters(kernel))
         if (row.out and not takes) or not set(row.out) <= set(row.returns):
             raise TypeError(f"the kernel of {type!r} takes no buffer for {out}")

@@ -61,15 +61,8 @@ def accesses(block: Block) -> list[Access]:
         _access(block.program, i, op)
         for i, whole in enumerate(block.ops)
         if whole.type not in _NOT_RUN
-        for op in separate(_without_unread(whole, block))
+        for op in separate(whole)
     ]
-
-
-def _without_unread(op: Operator, block: Block) -> Operator:
-    """The operator without those inputs that its kernel does not need."""
-    row = ROWS.get(op.type)
-    slots = row.unread(op, block) if row is not None and row.unread is not None else ()
-    return op.replaced(inputs={**op.inputs, **dict.fromkeys(slots, ())}) if slots else op
 
 
 def _access(program: Program, index: int, op: Operator) -> Access:
