@@ -117,7 +117,8 @@ def test_a_command_that_is_shown_exists(
     elif program == "make":
         assert {w for w in rest if "=" not in w} <= make_targets()
     elif words[:2] == ["pip", "install"]:
-        extras = {e for word in rest for e in re.findall(r"bireme\[(.*)\]", word)}
+        found = [names for word in rest for names in re.findall(r"bireme\[(.*)\]", word)]
+        extras = {extra for names in found for extra in names.split(",")}
         assert extras <= set(SETTINGS["project"]["optional-dependencies"])
     elif program in ("python", "python3") and rest[:1] and rest[0].startswith("examples/"):
         assert (ROOT / rest[0]).is_file()
