@@ -157,11 +157,22 @@ def _bound(ops: list[Operator], context: EffectContext) -> Action:
         return _ACTIONS[ops[0].type](ops[0], context)
     if ops[0].type == _TO_OWNERS:
         return reduce_to_owners(ops, context)
-    return _reducer(ops, context, _REDUCTIONS[ops[0].type], waits=False)
+    waits = not is_waited_for(ops[-1], context.block)
+    return _reducer(ops, context, _REDUCTIONS[ops[0].type], waits=waits)
+
+
+def is_waited_for(op: Operator, block: Block) -> bool:
+    """Whether an operator behind this one waits for its communicator."""
+    places = [i for i, other in enumerate(block.ops) if other is op]
+    return any(
+        other.type == "c_sync_comm_stream"
+        and other.attrs.get("ring_id", 0) == op.attrs.get("ring_id", 0)
+        for other in block.ops[places[-1] + 1 if places else 0 :]
+    )
 
 
 def _all_reduce(op: Operator, context: EffectContext) -> Action:
-    waits = op.attrs.get("use_calc_stream", False)
+    waits = op.attrs.get("use_calc_stream", False) or not is_waited_for(op, context.block)
     return _reducer([op], context, _REDUCTIONS[op.type], waits=waits)
 
 

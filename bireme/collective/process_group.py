@@ -40,7 +40,7 @@ __all__ = ["Connections", "WireGroup"]
 
 _FRAME = struct.Struct("<Q120s")  # number of the call, its text
 _TEXT = 120
-_UNHEARD = 1024  # announcements at most that wait to be heard: they fit into a socket
+_UNHEARD = 128  # announcements at most that wait to be heard: they fit into a socket
 _SMALL = 16 << 10  # bytes up to which an array rides with the frame
 
 
@@ -108,6 +108,7 @@ class WireGroup(Group):
         with self._in_turn():
             self._number += 1
             self._announced.append(_FRAME.pack(self._number, _label(call)))
+            self._until = time.monotonic() + self._job.timeout
             send_small(self._connections.collective, self._announced[-1], self)
             if len(self._announced) == _UNHEARD:
                 self._hear()

@@ -105,6 +105,51 @@ def test_trainers_equal_one_on_the_union_of_batches(endpoints, ranks, engine):
     assert_equal_runs([runs[0], again[0]])
 
 
+def build_gradients(rank: int, where: Sequence[str]) -> tuple[Program, Program, str]:
+    """A model without an optimizer, for a rank or for one process, and the name of a gradient."""
+    main, startup = Program(), Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.layers.data("x", [6])
+        loss = fluid.layers.mean(fluid.layers.fc(x, 7, act="tanh"))
+        (_, grad), *_ = fluid.backward.append_backward(loss)
+    if where:
+        settings = fluid.DistributeTranspilerConfig()
+        settings.mode = "nccl2"
+        transpiler = fluid.DistributeTranspiler(settings)
+        transpiler.transpile(
+            rank,
+            program=main,
+            startup_program=startup,
+            trainers=",".join(where),
+            current_endpoint=where[rank],
+        )
+    return main, startup, grad.name
+
+
+def fetched(built: tuple[Program, Program, str], cut: slice) -> list[np.ndarray]:
+    """The gradient of each of three steps."""
+    main, startup, grad = built
+    scope = fluid.Scope()
+    with fluid.Executor(fluid.CPUPlace()) as executor:
+        executor.run(startup, scope=scope)
+        feeds = [{"x": batches(step)[0][cut]} for step in range(3)]
+        return [executor.run(main, feed, [grad], scope=scope)[0] for feed in feeds]
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("grpc", marks=pytest.mark.wire)])
+def test_gradients_that_are_only_fetched_are_those_of_all_ranks(endpoints, engine):
+    flags.set_flags({"collective_engine": engine})
+    where = endpoints(2)
+    programs = [build_gradients(rank, where) for rank in range(2)]
+    alone = fetched(build_gradients(0, ()), slice(None))
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(fetched, programs, [slice(rank, None, 2) for rank in range(2)]))
+    for wanted, *found in zip(alone, *runs, strict=True):
+        for mine in found:
+            np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-7)
+
+
 @pytest.fixture
 def four(endpoints):
     """The parameters that four trainers end with, under a setting."""
