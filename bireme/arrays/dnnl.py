@@ -306,7 +306,8 @@ def _memory(layout: _Pointer) -> _Owned:
 
 
 def _point(memory: _Owned, array: Array) -> None:
-    _library().dnnl_memory_set_data_handle(memory.pointer, array.ctypes.data)
+    status = _library().dnnl_memory_set_data_handle(memory.pointer, array.ctypes.data)
+    _check("memory_set_data_handle", status)
 
 
 def _execute(primitive: _Owned, arguments: Any) -> None:
@@ -323,7 +324,9 @@ def _room(size: int) -> Array:
 
 # -- products ----------------------------------------------------------------------------------
 def product(a: Array, b: Array, out: Array) -> bool:
-    """Write the product of two float32 matrices to `out`; False where their layouts prevent it."""
+    """Write the product of two float32 matrices to `out`, which overlaps neither; False where their
+    layouts prevent it.
+    """
     if not a.dtype == b.dtype == out.dtype == _SINGLE:
         return False
     turn_a, step_a = _steps(a)

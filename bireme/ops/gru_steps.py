@@ -174,7 +174,7 @@ def run_backward(xp: Any, run: Packed, weight: Array, d_h: Array, steps: Backwar
 
 
 def weight_gradient(xp: Any, grad: Array, h_before: Array, kept: Array, weight: Array) -> Array:
-    found = xp.empty_like(weight)
+    found = xp.empty(weight.shape, weight.dtype)
     of_gates, of_candidate = _matrices(found)
     cut = of_gates.shape[1]
     dot(xp, h_before.T, grad[:, :cut], of_gates)

@@ -27,6 +27,7 @@ _WORTH = 1 << 24  # multiplications, 0.2 ms: less is not cut
 _PART = 1 << 27
 _MOST = 8  # parts
 _BLOCK = 16  # channels that lie together in oneDNN's layouts
+_SMALL = 1 << 20  # multiplications of a convolution: fewer are not worth a primitive of their own
 _HEAVY = 16  # filters over data: laying the filters out takes longer than it saves
 _FEW = 4  # channels of the input, which its gradient pads to a block
 _LEAST = 1 << 23  # multiplications of a product: fewer gain less than the call costs
@@ -124,7 +125,8 @@ def _takes(arrays: tuple[Array, Array], shapes: tuple[tuple[int, ...], ...]) -> 
     if not all(a.dtype == np.float32 and a.size for a in arrays) or not _wanted():
         return False
     x, w, y = map(math.prod, shapes)
-    return math.prod(shapes[1][2:]) > 1 and w <= _HEAVY * (x + y)
+    pointwise = math.prod(shapes[1][2:]) == 1
+    return not pointwise and y * w >= _SMALL * shapes[1][0] and w <= _HEAVY * (x + y)
 
 
 def _dense(x: Array) -> Array:

@@ -117,7 +117,7 @@ IGNORED = {
     "fix_op_run_order": "operators always run in the program's order",
     "fuse_gemm_epilogue": "it needs cuBLASLt; fuse_elewise_add_act_ops fuses bias and relu",
     "is_distribution": "trainers with parameter servers run what the transpiler made",
-    "mkldnn_enabled_op_types": "there is no MKL-DNN here",
+    "mkldnn_enabled_op_types": "FLAGS_use_onednn decides, for all operators",
     "remove_unnecessary_lock": "plans take no locks",
 }
 _RUN = {

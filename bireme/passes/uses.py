@@ -64,7 +64,7 @@ class Uses:
         """Whether x has the shape of x + y whatever -1 stands for, so that y alone is spread."""
         wide, narrow = self.shape(x), self.shape(y)
         at = len(wide) - len(narrow) if axis == -1 else axis
-        if not wide or at < 0 or at + len(narrow) > len(wide):
+        if not (wide and narrow) or at < 0 or at + len(narrow) > len(wide):
             return False
         pairs = zip(wide[at:], narrow, strict=False)
         return all(m == 1 or (m == n and n > 0) for n, m in pairs)

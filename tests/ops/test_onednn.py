@@ -43,7 +43,9 @@ BIGGER = {
 
 
 @pytest.fixture
-def use_onednn() -> Iterator[Any]:
+def use_onednn(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Set the flag; what is small counts, too."""
+    monkeypatch.setattr(onednn, "_SMALL", 0)
     yield lambda choice: flags.set_flags({"FLAGS_use_onednn": choice})
     flags.set_flags({"FLAGS_use_onednn": "auto"})
 

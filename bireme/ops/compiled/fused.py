@@ -75,7 +75,7 @@ def fused_elemwise_activation(
 ) -> tuple[Array, Array] | None:
     made = np.empty(X.shape, X.dtype) if out is None or out[0] is None else out[0]
     plain = tuple(functor_list) in _RELU_OF_SUM and "IntermediateOut" not in need
-    if not plain or made.shape != X.shape or not fits(X, Y, made) or not X.size:
+    if not plain or made.shape != X.shape or not fits(X, Y, made) or not X.size or not X.ndim:
         return None
     if X.shape == Y.shape:
         x, y = (a.reshape(-1, X.shape[-1]) for a in (X, Y))
