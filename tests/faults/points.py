@@ -127,5 +127,5 @@ def _trainer(passes: Pass) -> None:
 def _rank(passes: Pass) -> None:
     from bireme.collective.process_group import WireGroup
 
-    _after(WireGroup, "_agree", "reducing", passes)  # the others are in the exchange
+    _after(WireGroup, "announce", "reducing", passes)  # the others may wait in memory
     _after(WireGroup, "_carry", "reduced", passes)
