@@ -117,8 +117,11 @@ class Core:
     # -- attendance ------------------------------------------------------------------------
     def _hello(self, event: e.Hello) -> None:
         if (refusal := refusals.other_size(self._settings, event)) is not None:
-            self._reply(event.ticket, refusal)
-            self._out.append(e.Report(refusal.text))  # whoever waits for it looks here
+            if self._trainers.missing:  # the trainer is one of them: the job cannot begin
+                self._fail(refusal)
+                self._turn_away(event)
+                return
+            self._out += [e.Reply(event.ticket, refusal), e.Report(refusal.text)]
             return
         if self._succession.begins_anew(event):
             self._ended = True
@@ -356,14 +359,11 @@ class Core:
         if self._ended:
             return
         if self._failure is None:
-            self._ended = (
-                self._trainers.finished and self._trainers.waited >= self._succession.linger
-            )
-            self._out += [e.Finish()] if self._ended else []
-            return
-        if self._farewell.is_over(self._failure):
-            self._ended = True
-            self._out.append(e.Finish())
+            waited = self._trainers.waited
+            self._ended = self._trainers.finished and waited >= self._succession.linger
+        else:
+            self._ended = self._farewell.is_over(self._failure)
+        self._out += [e.Finish()] if self._ended else []
 
     # -- answers ---------------------------------------------------------------------------
     def _answer(self, call: e.Call, answer: e.Answer) -> None:

@@ -41,10 +41,10 @@ class Registry:
                 tally.enter("trainer", number)
                 tally.rewinds = rewound()
                 trainer = Trainer(number, self.dial, times(), leave_now)
-                if program is not None:
-                    trainer.job.trainers = program._trainers
-                    trainer.job.endpoints = program._endpoints
                 self._trainers[number] = trainer
+            if program is not None and not trainer.job.trainers:
+                trainer.job.trainers = program._trainers
+                trainer.job.endpoints = program._endpoints
             return trainer
 
     def _begin(self) -> None:

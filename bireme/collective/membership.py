@@ -55,7 +55,7 @@ Request = Join | Beat | Report | Leave | Post | Fetch
 class State(msgspec.Struct):
     """The answer to everything."""
 
-    refused: str = ""  # a Join that can never succeed
+    refused: str = ""  # a Join that can never succeed, or a job that cannot begin
     missing: list[int] = []
     members: list[bytes] = []  # every rank's info, once all have joined
     token: str = ""
@@ -92,6 +92,7 @@ class Register:
             if known is not None and known.left:
                 return State(missing=[0])  # it asks for the next job at the same address
             if refused := self._join(request):
+                self._ranks.tell(request.rank)
                 return State(refused=refused)
         self._ranks.hear(request.rank)
         self._act(request)
@@ -99,18 +100,29 @@ class Register:
         return self._state(request)
 
     def _join(self, join: Join) -> str:
-        size = self._ranks.count
-        outside = f"rank {join.rank} of {join.size} asks to join a job of {size} ranks"
-        if join.size != size:
-            return outside
-        if 0 <= join.rank < size and join.terms != self._terms:
-            return f"rank 0 is set up for {self._terms}, rank {join.rank} for {join.terms}"
-        match self._ranks.join(join.rank, join.incarnation, self._silence):
-            case Refusal.OUT_OF_RANGE:
-                return outside
-            case Refusal.TAKEN:
-                return f"rank {join.rank} is taken by another process"
+        """A refusal, if there has to be one. A rank that was started for another job is one of
+        those that are waited for, so all are refused, unless all have joined.
+        """
+        unequal = self._compare(join)
+        if not self._ranks.complete:
+            if unequal:
+                self._ranks.blame(Loss(join.rank, unequal))
+            if self._ranks.failure is not None:
+                return self._ranks.failure.reason
+        if unequal:
+            return unequal
+        if self._ranks.join(join.rank, join.incarnation, self._silence) is Refusal.TAKEN:
+            return f"rank {join.rank} is taken by another process"
         self._addresses[join.rank] = join.info
+        return ""
+
+    def _compare(self, join: Join) -> str:
+        """How this rank's job differs from rank 0's."""
+        size = self._ranks.count
+        if join.size != size or not 0 <= join.rank < size:
+            return f"rank {join.rank} of {join.size} asks to join a job of {size} ranks"
+        if join.terms != self._terms:
+            return f"rank 0 is set up for {self._terms}, rank {join.rank} for {join.terms}"
         return ""
 
     def _act(self, request: Request) -> None:

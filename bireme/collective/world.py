@@ -124,6 +124,7 @@ class World:
             except PeerLost:
                 state = m.State(missing=[0])
             if state.refused:
+                self._register.settle(self._settings.heartbeat)
                 raise ConfigError(
                     state.refused,
                     hint="give every rank the same number of ranks (PADDLE_TRAINER_ENDPOINTS, "

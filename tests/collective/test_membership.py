@@ -39,6 +39,24 @@ def test_different_terms_are_refused_and_both_are_quoted():
     assert refused == "rank 0 is set up for t, rank 2 for u"
 
 
+def test_a_rank_of_a_job_of_another_size_ends_the_joining_of_all():
+    register = m.Register(size=3, terms="t", silence=7.0, token="secret")
+    for rank in (0, 2):
+        assert not register.handle(joining(rank), now=0.0).refused
+    refused = register.handle(joining(1, 2), now=0.1).refused
+    assert refused == "rank 1 of 2 asks to join a job of 3 ranks"
+    assert register.handle(joining(0), now=0.2).refused == refused
+    assert not register.may_close()
+    assert register.handle(joining(2), now=0.3).refused == refused
+    assert register.may_close()
+
+
+def test_a_rank_of_a_job_of_another_size_does_not_disturb_a_complete_one():
+    register = full()
+    assert register.handle(joining(1, 4), now=1.0).refused
+    assert register.handle(joining(1), now=1.1).refused == ""
+
+
 def test_a_silent_rank_is_lost_and_everyone_learns_it():
     register = full()
     for now in (1.5, 3.0, 4.5, 6.0):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bireme.net.membership import JobSize
 from bireme.pserver import events as e
 
 from .core_driver import LIMITS, CoreDriver, sync
@@ -264,3 +265,22 @@ def test_a_wait_that_is_too_long_says_for_whom() -> None:
             driver.say(e.Heartbeat(driver.next(), trainer, 1, 5))
     assert driver.answers[waiting].kind == "DeadlineExceeded"
     assert "trainer 1 did not reach the barrier of round 1" in driver.answers[waiting].text
+
+
+def test_a_trainer_for_another_number_of_trainers_ends_a_server_that_waits_for_trainers() -> None:
+    driver = CoreDriver(2)
+    driver.hello(1)
+    driver.say(e.Hello(driver.next(), 0, 1, size=JobSize(trainers=3)))
+    refused = driver.answers[driver.ticket]
+    beat = driver.next()
+    driver.say(e.Heartbeat(beat, 1, 1, 0))
+    assert "trainer 0 was started for 3 trainers, server s0 for 2" in refused.text
+    assert failure(driver) == refused == driver.answers[beat]
+
+
+def test_a_trainer_for_another_number_of_trainers_does_not_disturb_a_complete_job() -> None:
+    driver = sync()
+    driver.say(e.Hello(driver.next(), 0, 2, size=JobSize(trainers=3)))
+    assert "was started for 3" in driver.answers[driver.ticket].text
+    assert not failed(driver)
+    assert e.Report(driver.answers[driver.ticket].text) in driver.done

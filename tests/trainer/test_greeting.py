@@ -15,11 +15,13 @@ from bireme.errors import BiremeError, ConfigError, PeerLost
 from bireme.job_token import FILE, TOKEN
 from bireme.net import sockets
 from bireme.net.carriers import Unreachable
+from bireme.net.error_replies import raised
 from bireme.net.grpc_client import GrpcEndpoint
 from bireme.net.heartbeat import Times
+from bireme.pserver.requests import refused
 from bireme.trainer import session
 from bireme.trainer.job_state import JobState
-from bireme.trainer.registry import trainers
+from bireme.trainer.registry import Registry, trainers
 
 from ..support.carriers import CARRIERS
 from ..support.cluster import cluster, descending, tiny_server
@@ -81,19 +83,31 @@ def test_a_token_that_cannot_be_read_is_an_error_at_once(
 
 
 @pytest.mark.parametrize("carrier", ["", *CARRIERS])
-def test_another_number_of_trainers_is_refused_at_once(
-    carrier: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_number_of_trainers_is_refused_on_both_sides_at_once(carrier: str) -> None:
     with cluster(carrier=carrier) as made:
-        made.serve(*(given := tiny_server(trainers=2)), descending(*given))
+        server = made.serve(*(given := tiny_server(trainers=2)), descending(*given))
         trainer = made.trainer(0)
         trainer.job.trainers = 3
         with pytest.raises(ConfigError) as caught:
             trainer.servers.greet(["s0"])
-    told = "trainer 0 was started for 3 trainers, server s0 for 2"
-    assert told in str(caught.value)
-    assert capsys.readouterr().err == f"{told}\n"
-    assert "PADDLE_TRAINERS_NUM" in str(caught.value)
+        assert server.service.failure is not None
+        failed = raised(refused(server.service.failure))
+    for error in (caught.value, failed):
+        assert isinstance(error, ConfigError)
+        assert "trainer 0 was started for 3 trainers, server s0 for 2" in str(error)
+        assert "PADDLE_TRAINERS_NUM" in str(error)
+
+
+def test_a_trainer_that_is_made_before_any_program_runs_takes_its_size_from_the_first() -> None:
+    registry = Registry(dial=lambda endpoint: pytest.fail("nobody is called"))
+    program = fluid.Program()
+    program._trainers, program._endpoints = 3, ["a:1", "b:1"]
+    try:
+        registry.of(0)
+        job = registry.of(0, program).job
+        assert (job.trainers, job.endpoints) == (3, ["a:1", "b:1"])
+    finally:
+        registry.find(0).abort("the test is over")
 
 
 def plain_model() -> tuple[Any, Any, Any]:
