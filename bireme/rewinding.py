@@ -14,10 +14,10 @@ from collections.abc import Mapping
 
 from bireme import flags
 from bireme.ending import show
-from bireme.errors import PeerLost
+from bireme.errors import ConfigError, PeerLost
 from bireme.monitoring.counters import tally
 
-__all__ = ["allowed", "rewind", "rewound"]
+__all__ = ["allowed", "check_mode", "rewind", "rewound"]
 
 COUNT = "BIREME_REWINDS"  # how often this process has rewound; since when without a step
 IDLE = 3  # lives without a step in a row: there is no progress
@@ -29,6 +29,23 @@ _folder = os.getcwd()
 def allowed() -> bool:
     """Whether processes of this job rewind."""
     return bool(flags.get("rewind") > 0)
+
+
+def check_mode(mode: str, trainers: int) -> None:
+    """Refuse rewinding where checkpoints hold the steps of trainer 0 and not those of the others.
+
+    Raises:
+        ConfigError: the job would lose steps of other trainers, or apply them twice.
+    """
+    if allowed() and flags.get("checkpoint_dir") and mode != "sync" and trainers > 1:
+        raise ConfigError(
+            f"FLAGS_rewind={flags.get('rewind')} is for sync jobs, and this is a {mode} job of "
+            f"{trainers} trainers: going back to a checkpoint, which is of trainer 0's step, would "
+            "lose steps of the others or apply them twice",
+            where="bireme launch --restart sets FLAGS_rewind",
+            hint="train with sync_mode=True; or set FLAGS_rewind=0, so that a lost process ends "
+            "the job, which resumes as a whole from trainer 0's step",
+        )
 
 
 def rewound() -> int:

@@ -20,6 +20,7 @@ from bireme.io.write_ahead_log import FOLDER, read_log
 from bireme.ir import Program
 from bireme.net.layouts import Value
 from bireme.paths import is_url
+from bireme.rewinding import check_mode
 
 from .events import Apply, Shared
 from .job_record import Begin, Known, Record, Round, read_record
@@ -41,9 +42,10 @@ def begin(
     for it; what the record of an earlier life says, if there is one.
 
     Raises:
-        ConfigError: this job cannot be recorded, or the disk refuses.
+        ConfigError: this job cannot be recorded or go back to a checkpoint, or the disk refuses.
         FormatError: what was saved is damaged, or of another model.
     """
+    check_mode(mode_of(settings).name, settings.trainers)
     if not _is_recorded(settings):
         _load(settings, updates)
         return None

@@ -6,7 +6,8 @@ While processes go back to a checkpoint, parts of a newer one may still be writt
 
 from bireme.errors import PeerLost
 from bireme.io.predecessor import begun_with
-from bireme.rewinding import allowed
+from bireme.ir import DistributedMode
+from bireme.rewinding import allowed, check_mode
 
 from .native_server import NativeServer
 from .server_pool import ServerPool
@@ -19,11 +20,14 @@ def agree(pool: ServerPool, trainer: int) -> None:
 
     Raises:
         PeerLost: they have begun with different ones.
+        ConfigError: this job cannot go back to one.
     """
     if not allowed():
         return
     found: dict[str, NativeServer] = {}
     for server in pool.native:
+        mode = DistributedMode(server.welcomed.mode).name.lower().replace("_", "-")
+        check_mode(mode, pool.job.trainers)
         if server.welcomed.began is not None:  # otherwise it goes on from its record
             found.setdefault(server.welcomed.began, server)
     if len(found) > 1:
