@@ -23,7 +23,7 @@ from tests.support.source_tree import (
 
 # From the bottom up: a package imports itself and what stands on floors below its own.
 FLOORS = (
-    "errors progress_bars protos text_tables version",
+    "errors progress_bars protos sites text_tables version",
     "flags ending",
     "extras",
     "job_token paths",

@@ -15,7 +15,7 @@ from .dtypes import (
 from .guards import device_guard, name_scope
 from .modes import DistributedMode
 from .names import EMPTY, GRAD_SUFFIX, grad_name
-from .operator import DRAW, BlockRef, Operator, Site
+from .operator import DRAW, BlockRef, Operator
 from .program import (
     Program,
     default_main_program,
@@ -45,7 +45,6 @@ __all__ = [
     "Parameter",
     "Program",
     "Schema",
-    "Site",
     "VarType",
     "Variable",
     "default_main_program",

@@ -2,14 +2,13 @@
 them.
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from bireme.errors import InvalidArgument, UnknownName, WrongType
+from bireme.sites import calling_site
 
-from .operator import DRAW, Operator, Site, freeze_attr
+from .operator import DRAW, Operator, freeze_attr
 from .printing import print_block
 from .schema import nearest, schema_of
 from .variable import Parameter, Variable
@@ -185,7 +184,7 @@ class Block:
             _slots(inputs, schema.inputs),
             _slots(outputs, schema.outputs),
             {**schema.defaults, **self.program.role_attrs(), **draw, **_given(attrs)},
-            _user_site(),
+            calling_site(),
         )
         if schema.infer is not None:
             schema.infer(op, self)
@@ -256,14 +255,3 @@ def _slots(given: Slots | None, declared: Any) -> dict[str, tuple[str, ...]]:
 
 def _given(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
     return {k: freeze_attr(v) for k, v in (attrs or {}).items() if v is not None}
-
-
-def _user_site() -> Site | None:
-    """The innermost source line outside this package."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        if not frame.f_globals.get("__name__", "").startswith("bireme."):
-            code = frame.f_code
-            return Site(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back
-    return None

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
+
+from bireme.sites import Site
 
 from .dtypes import ROLE_DEFAULTS, OpRole
 from .printing import print_operator
@@ -21,17 +23,6 @@ class BlockRef:
 
     def __repr__(self) -> str:
         return f"block({self.idx})"
-
-
-class Site(NamedTuple):
-    """The line of the user's script that created an operator."""
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

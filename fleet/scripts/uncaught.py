@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from bireme.ending import note, note_printed, show
 from bireme.errors import BiremeError, PeerError
+from bireme.sites import raising_site
 
 from ..signals import INTERRUPTED
 
@@ -46,6 +47,7 @@ def install() -> None:
         if isinstance(error, KeyboardInterrupt):
             interrupted(error)
         if isinstance(error, BiremeError):
+            _name_line(error, trace)
             show(error)
             note_printed()
             raise SystemExit(exit_code(error))  # the interpreter exits with it after this hook
@@ -60,6 +62,14 @@ def install() -> None:
     sys.excepthook = hook
 
 
+def _name_line(error: BiremeError, trace: TracebackType | None) -> None:
+    """Let a mistake name the line of the script that made it, unless it quotes an operator's."""
+    if exit_code(error) != USER_MISTAKE or "\n  at " in str(error):
+        return
+    if site := raising_site(_in_script(trace)):
+        error.where = "\n  ".join([*filter(None, [error.where]), f"at {site}"])
+
+
 def _hint(error: BaseException) -> str:
     """What to write instead of a name that is not here."""
     from .advice import on_error  # reads the table of names, so only when it is needed
@@ -68,9 +78,13 @@ def _hint(error: BaseException) -> str:
 
 
 def _from_script(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the user's first frame on, without the frames that started the script."""
+    """The traceback without the frames that started the script, if the script has any."""
+    return _in_script(trace) or trace
+
+
+def _in_script(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the script's first frame on; None if it has none."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
-    here = trace
-    while here and here.tb_frame.f_code.co_filename != script:
-        here = here.tb_next
-    return here or trace
+    while trace and trace.tb_frame.f_code.co_filename != script:
+        trace = trace.tb_next
+    return trace

@@ -78,7 +78,11 @@ def test_an_error_of_ours_is_a_message_with_code_2(tmp_path: Path) -> None:
     """
     ran = run(body, tmp_path)
     assert ran.returncode == 2
-    assert ran.stderr == "bireme: FeedError: feed 'x' is missing\n  hint: pass it in feed=\n"
+    assert ran.stderr.splitlines() == [
+        "bireme: FeedError: feed 'x' is missing",
+        "  at train.py:3 in <module>",
+        "  hint: pass it in feed=",
+    ]
 
 
 def test_a_traceback_begins_in_the_script(tmp_path: Path) -> None:

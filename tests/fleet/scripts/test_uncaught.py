@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,20 @@ def test_other_errors_keep_their_traceback() -> None:
     ran = end("ZeroDivisionError('x')")
     assert ran.returncode == 1
     assert "Traceback" in ran.stderr
+
+
+def test_a_mistake_names_the_line_of_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import contextlib\nimport bireme as fluid\n\n"
+        "def model():\n    with contextlib.suppress(OSError):\n        fluid.layers.fc(3, 3)\n\n"
+        "model()\n"
+    )
+    command = [sys.executable, "-m", "bireme", "run", str(script)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines() == [
+        "bireme: WrongType: fc: input must be a Variable, got int",
+        f"  at {script}:6 in model",
+        "  hint: wrap arrays with layers.assign",
+    ]
