@@ -17,7 +17,7 @@ from . import sockets
 from .carriers import Handler, answers
 from .grpc_options import CALL, EXCHANGE, server_options
 from .ports import reserved_ports
-from .security import Guarded, bind_port
+from .security import Guarded, bind_port, certificate_fault
 
 __all__ = ["Method", "listening", "native_methods", "unary_methods"]
 
@@ -42,13 +42,21 @@ def _refuse(reason: str) -> Any:
     return refuse
 
 
+async def _check(context: Any) -> None:
+    """End the call of a peer with a certificate for something else."""
+    if reason := certificate_fault(context):
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+
+
 def native_methods(handler: Handler) -> dict[str, Any]:
     """The native protocol's methods."""
 
     async def call(request: bytes, context: Any) -> bytes:
+        await _check(context)
         return await handler.call(request)
 
     async def exchange(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        await _check(context)
         async for piece in answers(handler.connect(), requests):
             yield piece
 
@@ -63,6 +71,7 @@ def unary_methods(methods: Mapping[str, Method]) -> dict[str, Any]:
 
     def wrap(method: Method) -> Any:
         async def carry(request: bytes, context: Any) -> bytes:
+            await _check(context)
             try:
                 return await method(request, context.peer())
             except BiremeError as error:

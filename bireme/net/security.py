@@ -12,9 +12,16 @@ import grpc
 from bireme.errors import ConfigError, ProtocolError
 from bireme.job_token import FILE, TOKEN, check_address, is_same, job_token
 
-from .tls import Certificates, certificates
+from .tls import Certificates, bears, certificates
 
-__all__ = ["Guarded", "bind_port", "metadata", "open_channel", "unauthenticated"]
+__all__ = [
+    "Guarded",
+    "bind_port",
+    "certificate_fault",
+    "metadata",
+    "open_channel",
+    "unauthenticated",
+]
 
 _KEY = "bireme-job-token"
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -45,7 +52,8 @@ def unauthenticated(peer: str, detail: str) -> ProtocolError:
     return ProtocolError(
         f"{peer} refused this process: {detail}",
         peer=peer,
-        hint=f"every process of a job needs the same token, in {TOKEN} or {FILE}",
+        hint=f"every process of a job needs the same token, in {TOKEN} or {FILE}, and with TLS a "
+        "certificate that bears FLAGS_tls_name",
     )
 
 
@@ -76,6 +84,25 @@ def _fault(shown: Metadata, token: str) -> str:
     if not values:
         return "it shows no job token"
     return "" if is_same(values[0], token) else "it shows the token of another job"
+
+
+def certificate_fault(context: Any) -> str:
+    """What is wrong with the certificate of a call's peer, signed by the job's authority; "" if
+    nothing is, or there is no TLS.
+    """
+    found = certificates()
+    if found is None:
+        return ""
+    shown = context.auth_context()
+    names = [_text(value) for value in shown.get("x509_subject_alternative_name", ())]
+    common = "".join(map(_text, shown.get("x509_common_name", ())))
+    if bears(names, common, found.name):
+        return ""
+    return f"its certificate does not bear the name {found.name!r}"
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
 
 
 def bind_port(server: Any, endpoint: str) -> int:

@@ -7,12 +7,13 @@ sockets need none.
 
 import functools
 import ssl
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from bireme import flags
 from bireme.errors import ConfigError
 
-__all__ = ["Certificates", "certificates", "context"]
+__all__ = ["Certificates", "bears", "certificates", "check_name", "context"]
 
 FLAGS = ("tls_cert", "tls_key", "tls_ca")
 
@@ -27,7 +28,7 @@ class Certificates(NamedTuple):
 
 
 def certificates() -> Certificates | None:
-    """What FLAGS_tls_cert, FLAGS_tls_key and FLAGS_tls_ca name; None where none is set.
+    """What FLAGS_tls_cert, FLAGS_tls_key and FLAGS_tls_ca name, read once; None where none is set.
 
     Raises:
         ConfigError: some but not all are set, or a file cannot be read.
@@ -40,12 +41,12 @@ def certificates() -> Certificates | None:
             f"TLS needs {' and '.join(missing)}, too",
             hint="`bireme certs DIR` makes an authority and a certificate for tests",
         )
-    certificate, key, authority = map(_read, FLAGS)
+    certificate, key, authority = (_read(name, path) for name, path in paths.items())
     return Certificates(certificate, key, authority, str(flags.get("tls_name")))
 
 
-def _read(name: str) -> bytes:
-    path = flags.get(name)
+@functools.lru_cache(maxsize=8)
+def _read(name: str, path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -75,3 +76,27 @@ def _context(server: bool, certificate: str, key: str, authority: str) -> ssl.SS
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(f"the certificates cannot be used: {error}") from None
     return made
+
+
+# -- the name ----------------------------------------------------------------------------------
+def bears(names: Iterable[str], common: str, wanted: str) -> bool:
+    """Whether a certificate with these alternative names bears `wanted`; its common name counts if
+    there are none. `*.` at the beginning of a name is any one label.
+    """
+    wanted = wanted.lower()
+    any_label = "*." + wanted.partition(".")[2]
+    shown = [name.lower() for name in names] or [common.lower()]
+    return wanted in shown or (len(any_label) > 2 and any_label in shown)
+
+
+def check_name(certificate: Mapping[str, Any] | None, wanted: str) -> None:
+    """Compare the name of a certificate, as `ssl` gives it.
+
+    Raises:
+        SSLCertVerificationError: it does not bear `wanted`.
+    """
+    found = certificate or {}
+    names = [str(value) for _, value in found.get("subjectAltName", ())]
+    subject = dict(pair for part in found.get("subject", ()) for pair in part)
+    if not bears(names, subject.get("commonName", ""), wanted):
+        raise ssl.SSLCertVerificationError(f"the certificate does not bear the name {wanted!r}")
