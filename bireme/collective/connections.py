@@ -16,7 +16,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from bireme import flags
 from bireme.errors import DeadlineExceeded, PeerLost
 from bireme.net import sockets
 
@@ -62,35 +61,58 @@ def host_id() -> str:
 
 # -- accepting ---------------------------------------------------------------------------------
 class _Arrival:
-    """A connection that has not yet presented the key and said its purpose."""
+    """A connection that has not been taken: TLS where there is a certificate, then the key, then
+    its purpose.
+    """
 
-    def __init__(self, accepted: socket.socket) -> None:
+    def __init__(self, accepted: socket.socket, selector: selectors.BaseSelector) -> None:
         accepted.setblocking(False)
         self.socket = accepted
+        self.peer = sockets.peer_of(accepted)
+        self.known = False
         self.until = time.monotonic() + sockets.GREETING_SECONDS
         self._received = b""
-        self._known = False
+        self._handshake = sockets.handshake(accepted)
+        self._selector = selector
+        selector.register(accepted, selectors.EVENT_READ, self)
 
     def read(self, key: bytes, life: int) -> bytes | None:
-        """The encoded purpose once it is complete.
+        """The encoded purpose once it is complete; nothing more is read then.
 
         Raises:
             OSError: the connection ended, or it does not present the key.
         """
-        wanted = _PURPOSE.size if self._known else sockets.GREETING
+        if self._handshake is not None:
+            self._shake(self._handshake)
+            return None
+        wanted = _PURPOSE.size if self.known else sockets.GREETING
         part = self.socket.recv(wanted - len(self._received))
         if not part:
             raise ConnectionResetError("the connection ended")
         self._received += part
         if len(self._received) < wanted:
             return None
-        if self._known:
+        if self.known:
+            self._selector.unregister(self.socket)
             return self._received
         if not sockets.verify(self._received, key):
             raise ConnectionRefusedError("wrong key")
         self.socket.sendall(sockets.reply(life))
-        self._received, self._known = b"", True
+        self._received, self.known = b"", True
         return None
+
+    def _shake(self, handshake: sockets.Handshake) -> None:
+        if (made := handshake.step()) is not None:
+            self._selector.unregister(self.socket)
+            self.socket, self._handshake = made, None
+            made.setblocking(False)
+            self._selector.register(made, selectors.EVENT_READ, self)
+
+    def close(self) -> None:
+        """End it before it was taken."""
+        with contextlib.suppress(KeyError, ValueError):  # its purpose has been read, or closed
+            self._selector.unregister(self.socket)
+        self.socket.close()
 
 
 class Listener:
@@ -102,9 +124,10 @@ class Listener:
         Raises:
             ConfigError: the endpoint's port is in use.
         """
-        self._ready: dict[bytes, socket.socket] = {}
+        self._ready: dict[bytes, _Arrival] = {}
         self._changed = threading.Condition()
         self._closed = threading.Event()
+        self._exhausted = False  # no descriptor was free for the last connection
         self._key = b""
         tcp = sockets.bind(endpoint)
         unix = socket.socket(socket.AF_UNIX)
@@ -132,7 +155,7 @@ class Listener:
                     if ready.data is None:
                         self._accept(ready.fileobj, selector)
                     else:
-                        self._greet(ready.data, selector)
+                        self._greet(ready.data)
                 self._drop_late(selector)
             for key in list(selector.get_map().values()):
                 _socket(key.fileobj).close()
@@ -141,44 +164,42 @@ class Listener:
         try:
             accepted = sockets.accept(_socket(listening))
         except OSError as error:
-            print(f"cannot accept a connection: {error.strerror}", file=sys.stderr)
+            if not self._exhausted:
+                print(f"cannot accept a connection: {error.strerror}", file=sys.stderr)
+            self._exhausted = True
             self._closed.wait(sockets.RETRY_SECONDS)
             return
+        self._exhausted = False
         if accepted is None:
             return
-        held = [key.data.socket for key in selector.get_map().values() if key.data is not None]
         with self._changed:
-            held += self._ready.values()
-        peer, most = sockets.peer_of(accepted), flags.get("rpc_connections_per_peer")
-        if sum(sockets.peer_of(one) == peer for one in held) >= most:
-            accepted.close()
+            held = [*_arrivals(selector), *self._ready.values()]
+        if sockets.has_room(held, sockets.peer_of(accepted)):
+            _Arrival(accepted, selector)
         else:
-            selector.register(accepted, selectors.EVENT_READ, _Arrival(accepted))
+            accepted.close()
 
-    def _greet(self, arrival: _Arrival, selector: selectors.BaseSelector) -> None:
+    def _greet(self, arrival: _Arrival) -> None:
         try:
             purpose = arrival.read(self._key, self.address.life)
         except BlockingIOError:
             return
         except OSError:
-            selector.unregister(arrival.socket)
-            arrival.socket.close()
+            arrival.close()
             return
         if purpose is not None:
-            selector.unregister(arrival.socket)
             with self._changed:
                 former = self._ready.pop(purpose, None)
-                self._ready[purpose] = arrival.socket
+                self._ready[purpose] = arrival
                 self._changed.notify_all()
             if former is not None:
                 former.close()
 
     def _drop_late(self, selector: selectors.BaseSelector) -> None:
         now = time.monotonic()
-        for key in list(selector.get_map().values()):
-            if key.data is not None and now > key.data.until:
-                selector.unregister(key.data.socket)
-                key.data.socket.close()
+        for arrival in _arrivals(selector):
+            if now > arrival.until:
+                arrival.close()
 
     def take(self, purpose: Purpose, deadline: float, check: Callable[[], None]) -> socket.socket:
         """The connection that its rank opened for `purpose`; `check` may raise.
@@ -194,7 +215,7 @@ class Listener:
                 if left <= 0:
                     raise DeadlineExceeded(f"{peer} did not connect in time", peer=peer)
                 self._changed.wait(min(left, _TICK))
-            return _tuned(self._ready.pop(wanted))
+            return _tuned(self._ready.pop(wanted).socket)
 
     def close(self) -> None:
         """Free the endpoint, and what nobody has taken."""
@@ -204,8 +225,15 @@ class Listener:
                 each.shutdown(socket.SHUT_RDWR)  # wakes the thread
         if self._thread.ident is not None:
             self._thread.join(_CLOSING)
-        for each in (*self._listening, *self._ready.values()):
+        for each in self._listening:
             each.close()
+        for arrival in self._ready.values():
+            arrival.close()
+
+
+def _arrivals(selector: selectors.BaseSelector) -> list[_Arrival]:
+    """Those that are still being read, in the order of their arrival."""
+    return [key.data for key in selector.get_map().values() if key.data is not None]
 
 
 def _socket(found: object) -> socket.socket:

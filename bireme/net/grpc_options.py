@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 from bireme import flags
 
+from . import sockets
+from .descriptors import claim
 from .frames import PIECE
 
 __all__ = ["CALL", "EXCHANGE", "Options", "channel_options", "server_options"]
@@ -54,6 +56,8 @@ def server_options(silence: float, share_port: bool = False) -> Options:
         *[option for option in _common(silence) if not option[0].startswith("grpc.max_")],
         ("grpc.max_send_message_length", largest),
         ("grpc.max_receive_message_length", largest),
+        ("grpc.server_handshake_timeout_ms", int(sockets.GREETING_SECONDS * 1000)),  # else 120 s
+        ("grpc.max_allowed_incoming_connections", claim() // 2),  # the rest is for files
         ("grpc.max_concurrent_streams", int(flags.get("rpc_calls_per_connection"))),
         ("grpc.so_reuseport", int(share_port)),  # else a second server takes half of the calls
         ("grpc.http2.min_ping_interval_without_data_ms", 100),  # else pings end in GOAWAY

@@ -12,7 +12,6 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
 
-from bireme import flags
 from bireme.errors import ConfigError, ProtocolError
 
 from . import messages as m
@@ -35,8 +34,9 @@ class _Listener:
     def __init__(self, handler: Handler, life: int) -> None:
         self.handler = handler
         self.life = life
-        self.open: set[_Channel] = set()
+        self.open: dict[_Channel, None] = {}  # in the order of their arrival
         self._listening: list[socket.socket] = []
+        self._exhausted = False  # no descriptor was free for the last connection
         self._loop = asyncio.get_running_loop()
 
     def add(self, bound: socket.socket) -> None:
@@ -49,17 +49,22 @@ class _Listener:
         try:
             accepted = sockets.accept(listening)
         except OSError as error:
-            print(f"cannot accept a connection: {error.strerror}", file=sys.stderr)
-            self._loop.remove_reader(listening)
-            self._loop.call_later(sockets.RETRY_SECONDS, self._resume, listening)
+            self._pause(listening, error)
             return
+        self._exhausted = False
         if accepted is None:
             return
-        peer, most = sockets.peer_of(accepted), flags.get("rpc_connections_per_peer")
-        if sum(channel.peer == peer for channel in self.open) < most:
-            self.open.add(_Channel(self, accepted))
+        if sockets.has_room(list(self.open), sockets.peer_of(accepted)):
+            self.open[_Channel(self, accepted)] = None
         else:
             accepted.close()
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        if not self._exhausted:
+            print(f"cannot accept a connection: {error.strerror}", file=sys.stderr)
+        self._exhausted = True
+        self._loop.remove_reader(listening)
+        self._loop.call_later(sockets.RETRY_SECONDS, self._resume, listening)
 
     def _resume(self, listening: socket.socket) -> None:
         if listening in self._listening:
@@ -78,7 +83,7 @@ class _Listener:
 
 
 class _Channel:
-    """One connection: a greeting, then frames."""
+    """One connection: TLS where there is a certificate, a greeting, then frames."""
 
     def __init__(self, listener: _Listener, accepted: socket.socket) -> None:
         self.task: asyncio.Task[None] | None = None  # what awaits an answer
@@ -86,6 +91,7 @@ class _Channel:
         self._socket = accepted
         self._connection = listener.handler.connect(self.hang_up)
         self.peer = sockets.peer_of(accepted)
+        self.known = False
         self._loop = asyncio.get_running_loop()
         self._ahead = memoryview(bytearray(sockets.GREETING))  # all that a stranger is given
         self._begin = self._end = 0  # what of it has not been used yet
@@ -101,13 +107,14 @@ class _Channel:
         if accepted.family != socket.AF_UNIX:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._timer = self._loop.call_later(sockets.GREETING_SECONDS, self.close)
-        self._loop.add_reader(accepted, self._readable)
+        self._handshake = sockets.handshake(accepted)
+        self._loop.add_reader(accepted, self._shake if self._handshake else self._readable)
 
     def close(self) -> None:
         """End the connection, and what it waits for. Safe to repeat."""
         if self not in self._listener.open:
             return
-        self._listener.open.discard(self)
+        del self._listener.open[self]
         self._timer.cancel()
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
@@ -128,6 +135,20 @@ class _Channel:
         self.close()
 
     # -- reading ---------------------------------------------------------------------------
+    def _shake(self) -> None:
+        """Go on with the handshake; afterwards read what it protects."""
+        assert self._handshake is not None
+        try:
+            made = self._handshake.step()
+        except OSError:
+            self.close()
+            return
+        if made is not None:
+            self._loop.remove_reader(self._socket)
+            self._socket = made
+            made.setblocking(False)
+            self._loop.add_reader(made, self._readable)
+
     def _parse(self) -> Generator[memoryview, None, None]:
         """Yields what is to be filled next, and hears each frame when it is whole."""
         first = bytearray(sockets.GREETING)
@@ -136,6 +157,7 @@ class _Channel:
         process = sockets.process_of(self._socket)
         if key is None or not self._connection.admit(key, process):
             raise ProtocolError("not a connection of this job")
+        self.known = True
         self._timer.cancel()
         self._send([sockets.reply(self._listener.life)])
         self._read_ahead()

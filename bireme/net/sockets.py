@@ -13,14 +13,17 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Iterable
+from typing import Protocol
 
 from bireme import flags
 from bireme.errors import ConfigError
 from bireme.job_token import check_address
 
 from . import tls
+from .descriptors import claim
 from .ports import reserved_ports
-from .tls_sockets import TlsSocket, secured
+from .tls_sockets import Handshake, TlsSocket, secured
 
 __all__ = [
     "BUFFER",
@@ -28,6 +31,8 @@ __all__ = [
     "GREETING_SECONDS",
     "KEY",
     "RETRY_SECONDS",
+    "Handshake",
+    "Held",
     "accept",
     "bind",
     "cannot_listen",
@@ -35,6 +40,8 @@ __all__ = [
     "connect_unix",
     "greet",
     "greeting",
+    "handshake",
+    "has_room",
     "is_known",
     "is_trusted",
     "key_of",
@@ -80,6 +87,8 @@ def bind(endpoint: str) -> socket.socket:
             it there.
     """
     check_address(endpoint)
+    tls.context(server=True)  # certificates that cannot be used are an error now, not later
+    claim()
     host, _, port = endpoint.rpartition(":")
     host = host.strip("[]")
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -130,7 +139,9 @@ def connect_tcp(endpoint: str, timeout: float) -> socket.socket:
     made = _dial(endpoint, timeout)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     context = tls.context(server=False)
-    return made if context is None else secured(made, context, str(flags.get("tls_name")))
+    if context is None:
+        return made
+    return secured(made, context, str(flags.get("tls_name")), timeout)
 
 
 def _dial(endpoint: str, timeout: float) -> socket.socket:
@@ -188,14 +199,40 @@ def accept(listening: socket.socket) -> socket.socket | None:
     if not is_trusted(accepted):
         accepted.close()
         return None
-    context = tls.context(server=True)
-    if context is None or accepted.family == socket.AF_UNIX:
-        return accepted
-    with contextlib.suppress(OSError):  # it may be gone by now
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return secured(accepted, context)
-    accepted.close()
-    return None
+    return accepted
+
+
+def handshake(accepted: socket.socket) -> Handshake | None:
+    """What must succeed before the peer's first byte counts; None on Unix sockets, and without
+    certificates.
+    """
+    context = None if accepted.family == socket.AF_UNIX else tls.context(server=True)
+    if context is None:
+        return None
+    return Handshake(accepted, context, str(flags.get("tls_name")), server=True)
+
+
+class Held(Protocol):
+    """A connection that has been accepted."""
+
+    peer: str
+    known: bool  # it has presented the key
+
+    def close(self) -> None: ...
+
+
+def has_room(held: Iterable[Held], peer: str) -> bool:
+    """Whether `peer` may have another connection. `held` come in the order of their arrival: where
+    `peer` has as many as it may, its first that is not known yet is closed for the new one.
+    """
+    same = [one for one in held if one.peer == peer]
+    if len(same) < flags.get("rpc_connections_per_peer"):
+        return True
+    for one in same:
+        if not one.known:
+            one.close()
+            return True
+    return False
 
 
 def is_trusted(connected: socket.socket) -> bool:
@@ -220,7 +257,8 @@ def peer_of(connected: socket.socket) -> str:
 
 def process_of(connected: socket.socket) -> int:
     """The process that has connected, if it is one of this host's in sight; else 0."""
-    if connected.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+    remote = connected.family != socket.AF_UNIX or isinstance(connected, TlsSocket)
+    if remote or not hasattr(socket, "SO_PEERCRED"):
         return 0
     found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", found)[0])

@@ -1,20 +1,26 @@
-"""TLS around a TCP connection, as a plain socket for whoever uses it.
+"""TLS around a TCP connection, as a plain socket for its user.
 
-A thread per connection encrypts what is written to the socket and decrypts what arrives, so that
-writing from many buffers, reading in place and duplicating work as on any socket. Which
-certificates count is `tls`'s matter.
+A `Handshake` is a few buffers: it goes as far as the bytes that have come, and holds no thread.
+Once the peer has shown a certificate of the job, a thread per connection encrypts what is written
+to the socket and decrypts what arrives, so that writing from many buffers, reading in place and
+duplicating work as on any socket. Which certificates count is `tls`'s matter.
 """
 
 import contextlib
+import select
 import selectors
 import socket
 import ssl
 import threading
+import time
 
-__all__ = ["TlsSocket", "secured"]
+from . import tls
+
+__all__ = ["Handshake", "TlsSocket", "secured"]
 
 _CHUNK = 256 << 10  # bytes read at a time, and held back at most, each way
 _BUFFER = 4 << 20
+_RECORD = 16 << 10  # bytes read at a time during a handshake
 
 
 class TlsSocket(socket.socket):
@@ -23,19 +29,85 @@ class TlsSocket(socket.socket):
     peer: str
 
 
-def secured(raw: socket.socket, context: ssl.SSLContext, name: str = "") -> TlsSocket:
-    """Speak TLS over `raw`, which belongs to the returned socket from now on. With `name` we are
-    the client, and the peer's certificate must bear it. A failed handshake ends the connection.
+class Handshake:
+    """The beginning of TLS over `raw`, which reads and writes without blocking from now on."""
+
+    def __init__(
+        self, raw: socket.socket, context: ssl.SSLContext, name: str, *, server: bool
+    ) -> None:
+        """The peer's certificate must bear `name`."""
+        raw.setblocking(False)
+        self._raw = raw
+        self._name = name
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._server = server
+        shown = None if server else name
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server, shown)
+
+    def step(self) -> TlsSocket | None:
+        """Use what has come. Gives the socket to use in place of `raw`, which then belongs to it,
+        when both sides have shown their certificates.
+
+        Raises:
+            OSError: the connection ended, or the peer is not a member.
+        """
+        self._receive()
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._send()
+            return None
+        except ssl.SSLError:
+            with contextlib.suppress(OSError):
+                self._send()  # TLS's own words about what is wrong with the certificate
+            raise
+        self._send()
+        if self._server:  # a client's TLS compares the name itself
+            tls.check_name(self._tls.getpeercert(), self._name)
+        return self._opened()
+
+    def _receive(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            data = self._raw.recv(_RECORD)
+            if not data:
+                raise ConnectionResetError("the connection ended during the TLS handshake")
+            self._incoming.write(data)
+
+    def _send(self) -> None:
+        """A handshake is smaller than the buffer of a new socket."""
+        data = self._outgoing.read()
+        if data and self._raw.send(data) < len(data):
+            raise ConnectionResetError("the peer does not read the TLS handshake")
+
+    def _opened(self) -> TlsSocket:
+        peer = str(self._raw.getpeername()[0])
+        near, far = socket.socketpair()
+        made = TlsSocket(fileno=near.detach())
+        made.peer = peer
+        for end in (made, far):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+        tunnel = _Tunnel(self._raw, far, self._tls, self._incoming, self._outgoing)
+        threading.Thread(target=tunnel.run, name="tls", daemon=True).start()
+        return made
+
+
+def secured(raw: socket.socket, context: ssl.SSLContext, name: str, timeout: float) -> TlsSocket:
+    """Speak TLS over `raw`, which belongs to the returned socket from now on, as the client of a
+    server whose certificate bears `name`.
+
+    Raises:
+        OSError: the handshake failed, or took longer than `timeout` seconds; `raw` is closed.
     """
-    near, far = socket.socketpair()
-    made = TlsSocket(fileno=near.detach())
-    made.peer = str(raw.getpeername()[0])
-    for end in (made, far):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    wrapped = context.wrap_bio(incoming, outgoing, not name, name or None)
-    tunnel = _Tunnel(raw, far, wrapped, incoming, outgoing)
-    threading.Thread(target=tunnel.run, name="tls", daemon=True).start()
+    until = time.monotonic() + timeout
+    ready = select.poll()
+    ready.register(raw, select.POLLIN)
+    with contextlib.ExitStack() as undo:
+        undo.callback(raw.close)
+        handshake = Handshake(raw, context, name, server=False)
+        while (made := handshake.step()) is None:
+            if not ready.poll(max(0.0, until - time.monotonic()) * 1000):
+                raise TimeoutError("the TLS handshake took too long")
+        undo.pop_all()
     return made
 
 
@@ -55,13 +127,11 @@ class _Tunnel:
         self._read = memoryview(bytearray(_CHUNK))  # what has just come, either way
         self._decrypted = memoryview(bytearray(_CHUNK))
         self._to_raw = self._to_plain = self._read[:0]  # not sent yet
-        self._greeted = False
         self._raw_ended = self._plain_ended = False
         self._watched: dict[socket.socket, int] = {}
 
     def run(self) -> None:
         with selectors.DefaultSelector() as selector, self._raw, self._plain:
-            self._raw.setblocking(False)
             self._plain.setblocking(False)
             with contextlib.suppress(OSError):  # SSLError is one: both ends are closed
                 self._step()
@@ -79,7 +149,7 @@ class _Tunnel:
     # -- bytes -----------------------------------------------------------------------------
     def _watch(self, selector: selectors.BaseSelector) -> None:
         room = not self._to_plain and not self._raw_ended
-        more = self._greeted and not self._to_raw and not self._plain_ended
+        more = not self._to_raw and not self._plain_ended
         self._register(selector, self._raw, room, bool(self._to_raw))
         self._register(selector, self._plain, more, bool(self._to_plain))
 
@@ -118,16 +188,12 @@ class _Tunnel:
     def _step(self) -> None:
         """Go as far as TLS can with what has come, and with what has been sent."""
         try:
-            if not self._greeted:
-                self._tls.do_handshake()
-                self._greeted = True
             if not self._to_plain:
                 self._decrypt()
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError:
             self._raw_ended = True
-            self._tell_why()
         if not self._to_raw:
             self._to_raw = memoryview(self._outgoing.read())
 
@@ -143,8 +209,3 @@ class _Tunnel:
                 size += part
         finally:
             self._to_plain = self._decrypted[:size]
-
-    def _tell_why(self) -> None:
-        """Let the peer have TLS's own words about what is wrong with its certificate."""
-        with contextlib.suppress(OSError):
-            self._raw.send(self._outgoing.read())

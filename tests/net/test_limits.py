@@ -1,6 +1,7 @@
 """What a peer may take up, before it is known and after: small, and set by flags."""
 
 import contextlib
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,11 @@ from bireme import flags
 from bireme.errors import FormatError
 from bireme.net import messages as m
 from bireme.net import socket_server, sockets
+from bireme.net.descriptors import claim
 from bireme.net.frames import HEAD, Decoder, frame, rest_of_head
 from bireme.net.grpc_options import server_options
 from bireme.pserver.saver import folder_fault
-from tests.support.carriers import KEY, Mirror, running
+from tests.support.carriers import KEY, LIFE, Mirror, running
 
 PULL = m.Pull(trainer=0, incarnation=1, sequence=1, step=0, names=("w",), answer=True)
 
@@ -54,7 +56,21 @@ def test_a_message_over_grpc_is_limited_unless_fluid_s_are_wanted() -> None:
     with limited(rpc_calls_per_connection=7, rpc_fluid=True):
         found = dict(server_options(5.0))
         assert found["grpc.max_concurrent_streams"] == 7
+        assert found["grpc.server_handshake_timeout_ms"] == 5000
+        assert 0 < found["grpc.max_allowed_incoming_connections"] < 1 << 16
         assert found["grpc.max_receive_message_length"] == -1
+
+
+def test_a_listener_may_hold_as_many_descriptors_as_the_system_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lower = min(soft, 1024)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lower, hard))
+    try:
+        found = claim()
+        assert lower <= found == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        assert hard == resource.RLIM_INFINITY or found >= min(hard, 1 << 16)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.wire
@@ -62,24 +78,47 @@ def test_a_message_over_grpc_is_limited_unless_fluid_s_are_wanted() -> None:
 def test_one_peer_holds_so_many_connections_and_others_still_get_in(kind: type) -> None:
     with running(Mirror()) as server, limited(rpc_connections_per_peer=3):
         (offer,) = [one for one in server.offers if isinstance(one, kind)]
-
-        def dial() -> socket.socket:
-            if isinstance(offer, m.UnixSocket):
-                return sockets.connect_unix(offer.name, 5.0)
-            return sockets.connect_tcp(f"127.0.0.1:{offer.port}", 5.0)
-
         with contextlib.ExitStack() as held:
             for _ in range(3):
-                held.enter_context(made := dial())
-                sockets.greet(made, KEY, 77, 5.0)
-            with dial() as more, pytest.raises(OSError):  # noqa: PT011  # reset, or ended
-                sockets.greet(more, KEY, 77, 5.0)
+                held.enter_context(dial(offer, KEY))
+            with dial(offer, b"") as more, pytest.raises(OSError):  # noqa: PT011  # reset, or ended
+                sockets.greet(more, KEY, LIFE, 5.0)
         other = server.open("grpc")
         exchange = other.exchange(5.0)
         exchange.write(frame(PULL))
         exchange.end()
         assert exchange.receive(Decoder()).message == m.Values(version=5)
         other.close()
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("kind", [m.UnixSocket, m.TcpPort])
+def test_a_newcomer_takes_the_place_of_the_stranger_that_came_first(kind: type) -> None:
+    with running(Mirror()) as server, limited(rpc_connections_per_peer=3):
+        (offer,) = [one for one in server.offers if isinstance(one, kind)]
+        with contextlib.ExitStack() as held:
+            member, first, second = (
+                held.enter_context(dial(offer, KEY if known else b"")) for known in (1, 0, 0)
+            )
+            with dial(offer, KEY):
+                assert first.recv(1) == b""
+                with dial(offer, KEY):
+                    assert second.recv(1) == b""
+                    with dial(offer, b"") as late:
+                        assert late.recv(1) == b""
+            member.sendall(b"".join(frame(PULL)))
+            assert member.recv(1)
+
+
+def dial(offer: m.Offer, key: bytes) -> socket.socket:
+    """A connection, which has been greeted if there is a key."""
+    if isinstance(offer, m.UnixSocket):
+        made = sockets.connect_unix(offer.name, 5.0)
+    else:
+        made = sockets.connect_tcp(f"127.0.0.1:{offer.port}", 5.0)
+    if key:
+        sockets.greet(made, key, LIFE, 5.0)
+    return made
 
 
 @pytest.mark.wire

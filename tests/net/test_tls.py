@@ -1,20 +1,24 @@
 """TLS both ways: members talk, and whoever shows no certificate of the job's authority does not."""
 
 import contextlib
-import hashlib
+import os
 import socket
 import ssl
 import stat
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import trustme
 
 from bireme import flags
 from bireme.collective import membership
+from bireme.collective.connections import Address, Listener, Purpose, connect
 from bireme.collective.register import OwnRegister, RemoteRegister
-from bireme.errors import BiremeError, ConfigError, PeerLost
+from bireme.errors import BiremeError, ConfigError, PeerLost, ProtocolError
 from bireme.fleet.certs import write_certificates
 from bireme.net import messages as m
 from bireme.net import sockets, tls
@@ -22,7 +26,7 @@ from bireme.net.carriers import Unreachable
 from bireme.net.frames import Decoder, frame
 from bireme.net.grpc_client import GrpcEndpoint
 from bireme.net.tls_sockets import TlsSocket, secured
-from tests.support.carriers import KEY, LIFE, Mirror, running
+from tests.support.carriers import KEY, LIFE, Mirror, Running, running
 
 RANKS = membership.Register(size=2, terms="", silence=60, token="secret")
 NUMBERED = {"trainer": 0, "incarnation": 1, "step": 0}
@@ -85,59 +89,191 @@ def test_a_stranger_is_answered_on_no_way_in(
             client = RemoteRegister(f"127.0.0.1:{register.port}", 5.0)
             with contextlib.closing(client), pytest.raises(PeerLost):
                 client.ask(membership.Beat(1), 5.0)
-        (port,) = [o.port for o in server.offers if isinstance(o, m.TcpPort)]
-        made = socket.create_connection(("127.0.0.1", port), 5.0)
-        made = made if context is None else secured(made, context, "bireme")
-        with made, pytest.raises(OSError) as caught:  # noqa: PT011  # reset, or ended
-            sockets.greet(made, KEY, LIFE, 5.0)
+        with pytest.raises(OSError) as caught:  # noqa: PT011  # reset, or ended
+            greets(server, context)
         assert not isinstance(caught.value, TimeoutError)
     register.close()
 
 
-@pytest.mark.wire
-def test_a_server_of_another_authority_is_not_greeted(
-    member: None, folders: dict[str, Path]
-) -> None:
-    listening = sockets.bind("127.0.0.1:0")
-    listening.listen()
-    made = sockets.connect_tcp(f"127.0.0.1:{listening.getsockname()[1]}", 5.0)
-    with listening, made, showing(folders["theirs"]):
-        accepted = sockets.accept(listening)
-        assert accepted is not None
-        with accepted:
-            accepted.settimeout(5.0)
-            with pytest.raises(OSError):  # noqa: PT011  # reset, or ended
-                sockets.greet(made, KEY, LIFE, 5.0)
-            with contextlib.suppress(OSError):
-                assert accepted.recv(100) == b""
+def greets(server: Running, context: ssl.SSLContext | None) -> None:
+    """Greet at the TCP port with the right key, and with the certificate of `context`."""
+    made = socket.create_connection(("127.0.0.1", port_of(server)), 5.0)
+    made = made if context is None else secured(made, context, "bireme", 5.0)
+    with made:
+        sockets.greet(made, KEY, LIFE, 5.0)
+
+
+def port_of(server: Running) -> int:
+    (port,) = [offer.port for offer in server.offers if isinstance(offer, m.TcpPort)]
+    return port
 
 
 @pytest.mark.wire
-def test_nothing_leaves_before_the_peer_has_shown_its_certificate(member: None) -> None:
-    words = hashlib.sha256(b"words").digest() * 100
+def test_a_server_of_another_authority_is_not_greeted(folders: dict[str, Path]) -> None:
+    with showing(folders["ours"]):
+        context = tls.context(server=False)
+    with (
+        showing(folders["theirs"]),
+        running(Mirror()) as server,
+        pytest.raises(ssl.SSLCertVerificationError),
+    ):
+        greets(server, context)
+
+
+@pytest.mark.wire
+def test_nothing_is_sent_to_a_server_that_shows_no_certificate(member: None) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     with listening:
-        dialled = sockets.connect_tcp(f"127.0.0.1:{listening.getsockname()[1]}", 5.0)
-        dialled.sendall(words)
+        with pytest.raises(TimeoutError, match="handshake"):
+            sockets.connect_tcp(f"127.0.0.1:{listening.getsockname()[1]}", 0.1)
+        with listening.accept()[0] as accepted:
+            sent = b"".join(iter(lambda: accepted.recv(1 << 16), b""))
+    assert sent[:1] == b"\x16"  # a handshake, and nothing after it
+    assert int.from_bytes(sent[3:5], "big") == len(sent) - 5
+
+
+@contextlib.contextmanager
+def tcp_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        dialled = socket.create_connection(listening.getsockname(), 5.0)
         accepted = listening.accept()[0]
-        with dialled, accepted:
-            accepted.settimeout(5.0)
-            first = accepted.recv(1 << 16)
-    assert first[:1] == b"\x16"  # a TLS handshake
-    assert words[:32] not in first
+    with dialled, accepted:
+        yield dialled, accepted
+
+
+HALF = b"\x16\x03\x01\x02\0\x01\0\x01\xfc"
 
 
 @pytest.mark.wire
-def test_connections_are_counted_by_the_far_end_s_address(member: None) -> None:
-    listening = sockets.bind("127.0.0.1:0")
-    listening.listen()
-    with listening, sockets.connect_tcp(f"127.0.0.1:{listening.getsockname()[1]}", 5.0) as made:
-        accepted = sockets.accept(listening)
-        assert isinstance(accepted, TlsSocket)
-        assert sockets.peer_of(accepted) == sockets.peer_of(made) == "127.0.0.1"
-        accepted.close()
-        made.settimeout(5.0)
-        assert made.recv(1) == b""
+def test_half_a_handshake_holds_no_thread_and_no_descriptor(member: None) -> None:
+    with tcp_pair() as (dialled, accepted):
+        dialled.sendall(HALF)
+        handshake = sockets.handshake(accepted)
+        before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        assert handshake is not None
+        assert handshake.step() is None
+        assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+        dialled.shutdown(socket.SHUT_WR)
+        with pytest.raises(ConnectionResetError):
+            handshake.step()
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("sent", [b"", HALF])
+def test_half_a_handshake_is_ended_on_every_port(
+    member: None, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(sockets, "GREETING_SECONDS", 0.2)
+    listener = Listener("127.0.0.1:0")
+    listener.open(KEY)
+    with contextlib.closing(listener), running(Mirror()) as server:
+        of_grpc, of_rank = (e.rpartition(":")[2] for e in (server.endpoint, listener.address.tcp))
+        for port in (port_of(server), int(of_grpc), int(of_rank)):
+            with socket.create_connection(("127.0.0.1", port), 5.0) as stranger:
+                stranger.sendall(sent)
+                while stranger.recv(4096):
+                    pass
+    assert "tls" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.wire
+def test_ranks_with_certificates_connect(member: None) -> None:
+    purpose = Purpose("world", 1, "collective")
+    listener = Listener("127.0.0.1:0")
+    listener.open(KEY)
+    address = Address("elsewhere", "", listener.address.tcp, listener.address.life)
+    soon = time.monotonic() + 5
+    with (
+        contextlib.closing(listener),
+        connect(address, KEY, purpose, "rank 0", soon) as sent,
+        listener.take(purpose, soon, lambda: None) as taken,
+    ):
+        sent.sendall(b"hello")
+        taken.settimeout(5.0)
+        assert taken.recv(5) == b"hello"
+
+
+@pytest.mark.wire
+def test_a_connection_is_its_far_end_s_and_of_no_process_here(member: None) -> None:
+    with running(Mirror()) as server:
+        made = sockets.connect_tcp(f"127.0.0.1:{port_of(server)}", 5.0)
+        with made:
+            assert isinstance(made, TlsSocket)
+            assert sockets.peer_of(made) == "127.0.0.1"
+            assert sockets.process_of(made) == 0
+
+
+# -- the name ----------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Certificates of one authority with different names."""
+    authority = trustme.CA()
+    made = {name: tmp_path_factory.mktemp(name) for name in ("bireme", "other")}
+    for name, folder in made.items():
+        issued = authority.issue_cert(name)
+        authority.cert_pem.write_to_path(folder / "ca.pem")
+        issued.private_key_pem.write_to_path(folder / "key.pem")
+        issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    return made
+
+
+@pytest.mark.wire
+def test_a_certificate_for_something_else_opens_no_way_in(named: dict[str, Path]) -> None:
+    with showing(named["other"]):
+        context = tls.context(server=False)
+    with showing(named["bireme"]), running(Mirror()) as server:
+        register = OwnRegister("127.0.0.1:0", RANKS, 5.0)
+        with showing(named["other"]):
+            wire = GrpcEndpoint(server.endpoint, 5.0)
+            client = RemoteRegister(f"127.0.0.1:{register.port}", 5.0)
+        with (
+            contextlib.closing(register),
+            contextlib.closing(client),
+            pytest.raises(ProtocolError, match="does not bear the name 'bireme'"),
+        ):
+            client.ask(membership.Beat(1), 5.0)
+        with contextlib.closing(wire):
+            with pytest.raises(ProtocolError, match="does not bear the name 'bireme'"):
+                wire.call(b"hello", 5.0)
+            exchange = wire.exchange(5.0)
+            exchange.write(frame(m.Pull(**NUMBERED, sequence=1, names=("w",), answer=True)))
+            exchange.end()
+            with pytest.raises(ProtocolError, match="does not bear the name 'bireme'"):
+                exchange.receive(Decoder())
+        with pytest.raises(OSError) as caught:  # noqa: PT011  # reset, or ended
+            greets(server, context)
+        assert not isinstance(caught.value, TimeoutError)
+        greets(server, tls.context(server=False))
+
+
+@pytest.mark.parametrize(
+    ("names", "common", "wanted", "borne"),
+    [
+        (["bireme"], "", "bireme", True),
+        (["other", "Bireme"], "", "bireme", True),
+        (["other"], "bireme", "bireme", False),
+        ([], "bireme", "bireme", True),
+        ([], "", "bireme", False),
+        (["*.jobs"], "", "a.jobs", True),
+        (["*.jobs"], "", "a.b.jobs", False),
+        (["*."], "", "bireme", False),
+        (["*"], "", "bireme", False),
+    ],
+)
+def test_which_certificates_bear_a_name(
+    names: list[str], common: str, wanted: str, borne: bool
+) -> None:
+    assert tls.bears(names, common, wanted) is borne
+
+
+def test_files_are_read_once(folders: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("ca", "cert", "key"):
+        (tmp_path / f"{name}.pem").write_bytes((folders["ours"] / f"{name}.pem").read_bytes())
+    with showing(tmp_path):
+        found, context = tls.certificates(), tls.context(server=True)
+        for path in tmp_path.iterdir():
+            path.unlink()
+        assert (tls.certificates(), tls.context(server=True)) == (found, context)
 
 
 def test_half_of_the_settings_is_an_error(folders: dict[str, Path]) -> None:
