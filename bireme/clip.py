@@ -94,19 +94,21 @@ class GradientClipBase:
             raise WrongType("need_clip must be a function of a parameter")
         self._need_clip_func = need_clip
 
-    def _chosen(self, param: Parameter, grad: Variable | None) -> bool:
-        return grad is not None and (self._need_clip_func is None or self._need_clip_func(param))
+    def _chosen(self, param: Parameter) -> bool:
+        return self._need_clip_func is None or self._need_clip_func(param)
 
     def __call__(self, params_grads: Sequence[Pair]) -> list[Pair]:
+        """The pairs that have a gradient, clipped."""
+        used = [(param, grad) for param, grad in params_grads if grad is not None]
         with name_scope("gradient_clip"):
-            clipped = self._clipped(params_grads)
-        correct_role_vars(clipped, _renamed(params_grads, clipped))
+            clipped = self._clipped(used)
+        correct_role_vars(clipped, _renamed(used, clipped))
         return clipped
 
     def _clipped(self, params_grads: Sequence[Pair]) -> list[Pair]:
         clipped: list[Pair] = []
         for param, grad in params_grads:
-            if not self._chosen(param, grad):
+            if not self._chosen(param):
                 clipped.append((param, grad))
                 continue
             with param.block.program._optimized_guard([param, grad]):
@@ -170,14 +172,14 @@ class GradientClipByGlobalNorm(GradientClipBase):
         return f"Gradient Clip By GlobalNorm, global_norm={self.clip_norm:f}"
 
     def _clipped(self, params_grads: Sequence[Pair]) -> list[Pair]:
-        squares, last = [], None
+        squares = []
         for param, grad in params_grads:
-            if self._chosen(param, grad):
+            if self._chosen(param):
                 with param.block.program._optimized_guard([param, grad]):
                     squares.append(_square_sum(grad))
-            last = (param, grad) if grad is not None else last
-        if not squares or last is None:
+        if not squares:
             return list(params_grads)
+        last = params_grads[-1]
         with last[0].block.program._optimized_guard(last):
             norm = layers.sqrt(x=layers.sums(squares))
             limit = layers.fill_constant(shape=[1], dtype=norm.dtype, value=self.clip_norm)

@@ -48,7 +48,7 @@ def save_inference_model(
     scope keeps its values.
 
     Raises:
-        UnknownName: a feed or target is not in the program, or a needed feed is missing.
+        UnknownName: a feed or target is not in the program.
         UnsupportedError: the model looks tables up at servers.
     """
     feeds = (
@@ -74,6 +74,7 @@ def save_inference_model(
     else:
         model = inference_program(whole, feeds, names)
     _refuse_servers(model)
+    _warn_of_unfed(model, feeds)
     with written(joined(dirname, model_filename or _MODEL)) as file:
         file.write(to_bytes(model))
     if not program_only:
@@ -110,6 +111,19 @@ def _warn_of_counts(program: Program) -> None:
     if any(op.type == "auc" for op in program.global_block().ops):
         warnings.warn(
             "please ensure that you have set the auc states to zeros before saving inference model",
+            stacklevel=3,
+        )
+
+
+def _warn_of_unfed(model: Program, feeds: Sequence[str]) -> None:
+    """Warn of data that the targets need and that is not among the feeds."""
+    block = model.global_block()
+    written = {name for op in block.ops for name in op.output_arg_names}
+    unfed = [v.name for v in block.vars.values() if v.is_data and v.name not in written]
+    if unfed:
+        warnings.warn(
+            f"the targets need {unfed}, not among the feeds {list(feeds)}: the model cannot be run "
+            "without them; add them to feeded_var_names",
             stacklevel=3,
         )
 

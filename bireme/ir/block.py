@@ -36,9 +36,21 @@ class Block:
 
     # -- variables -------------------------------------------------------------------------
     def create_var(self, *args: Any, **kwargs: Any) -> Variable:
-        """Declare a variable; takes the arguments of `Variable`."""
-        var = Variable(self, *args, **kwargs)
-        self._own(var)
+        """Declare a variable; takes the arguments of `Variable`, and an `initializer`, whose
+        operator is appended to this block. One that exists is returned, with what is not declared
+        of it yet.
+
+        Raises:
+            InvalidArgument: a variable of this name is declared otherwise.
+        """
+        initializer = kwargs.pop("initializer", None)
+        var = self.vars.get(kwargs.get("name", ""))
+        if var is None:
+            var = Variable(self, *args, **kwargs)
+            self._own(var)
+        else:
+            var.declare_again(kwargs)
+        self._initialise(var, initializer)
         return var
 
     def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
@@ -49,10 +61,12 @@ class Block:
         home = self.program.global_block()
         param = Parameter(home, *args, **kwargs)
         home._own(param)
-        written = any(param.name in op.output_arg_names for op in home.ops)
-        if initializer is not None and not written:
-            initializer(param, home)
+        home._initialise(param, initializer)
         return param
+
+    def _initialise(self, var: Variable, initializer: Any) -> None:
+        if initializer is not None and not any(var.name in op.output_arg_names for op in self.ops):
+            initializer(var, self)
 
     def _own(self, var: Variable) -> None:
         self.vars[var.name] = var

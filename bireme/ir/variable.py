@@ -1,7 +1,9 @@
 """Variables. A variable belongs to one block; editing it edits its program."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from bireme.errors import InvalidArgument
 
 from . import unique_name
 from .dtypes import VarType, numpy_name, to_dtype
@@ -132,6 +134,28 @@ class Variable:
         )
         return copy
 
+    def declare_again(self, given: Mapping[str, Any]) -> None:
+        """Take the arguments of a second declaration, which must agree with the first.
+
+        Raises:
+            InvalidArgument: they do not.
+        """
+        said = {name: value for name, value in given.items() if value is not None}
+        new = Variable(self.block, **{**said, "name": self.name}).__dict__
+        mine = self.__dict__
+        for name in _DECLARED & said.keys():
+            slot = "_" + name
+            if mine[slot] not in (new[slot], None, ()):
+                raise InvalidArgument(
+                    f"variable {self.name!r} has the {name} {mine[slot]}, it cannot be declared "
+                    f"again with {new[slot]}",
+                    hint="give one of the two another name, or build another program",
+                )
+            mine[slot] = new[slot]
+        for name in said.keys() - _DECLARED - {"name"}:
+            setattr(self, name, given[name])
+        self.block.program.touch()
+
     def assume(self, other: "Variable") -> None:
         """Take all fields of `other`; name, identity and block stay."""
         self.__dict__.update({k: v for k, v in other.__dict__.items() if k != "block"})
@@ -177,6 +201,8 @@ class Variable:
         """The NumPy name of the element type."""
         return numpy_name(self.dtype if self.dtype is not None else VarType.FP32)
 
+
+_DECLARED = frozenset(("type", "shape", "dtype", "lod_level", "persistable"))
 
 _PLAIN = (
     *("block", "name", "op", "error_clip", "capacity", "need_check_feed", "belong_to_optimizer"),

@@ -64,9 +64,15 @@ def _answer(dtype: VarType | None) -> Callable[[Infer], None]:
     return rule
 
 
-@op("equal_reduce", infer=_answer(VarType.BOOL), lod=None)
-def equal_reduce(xp: Array, X: Array, Y: Array) -> Array:
-    return xp.asarray(X.shape == Y.shape and bool((X == Y).all())).reshape(1)
+def _reduced_rule(ctx: Infer) -> None:
+    aligned(ctx.x("X").shape, ctx.x("Y").shape, ctx.attr("axis"), ctx.op.type)
+    ctx.set("Out", (1,), VarType.BOOL, lod_level=0)
+
+
+@op("equal_reduce", infer=_reduced_rule, lod=None)
+def equal_reduce(xp: Array, X: Array, Y: Array, axis: int) -> Array:
+    """Whether all elements are equal, Y broadcast as in elementwise operators."""
+    return xp.equal(*fitted(X, Y, axis)).all().reshape(1)
 
 
 @op("is_empty", infer=_answer(VarType.BOOL), lod=None)

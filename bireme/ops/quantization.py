@@ -15,6 +15,8 @@ from .table import Infer, no_gradient, op
 
 Triple = tuple[Array, Array, Array]
 
+_LEAST_SCALE = 1e-30
+
 
 def _steps(bits: int) -> int:
     """The greatest whole number of so many bits, one of them the sign."""
@@ -22,9 +24,12 @@ def _steps(bits: int) -> int:
 
 
 def _rounded(xp: Any, x: Array, scale: Array, bits: int) -> Array:
-    """x, cut at the scale, in steps; halves away from zero. A scale of zero gives zeros."""
-    safe = xp.where(scale > 0, scale, 1)
-    parts = xp.clip(x, -scale, scale) * (x.dtype.type(_steps(bits)) / safe)
+    """x, cut at the scale, in steps; halves away from zero. A scale of next to nothing gives
+    zeros.
+    """
+    some = scale >= _LEAST_SCALE
+    factor = xp.where(some, x.dtype.type(_steps(bits)) / xp.where(some, scale, 1), 0)
+    parts = xp.clip(x, -scale, scale) * factor.astype(x.dtype)
     return (xp.sign(parts) * xp.floor(xp.abs(parts) + x.dtype.type(0.5))).astype(x.dtype)
 
 

@@ -59,7 +59,7 @@ def _seed_rule(ctx: Infer) -> None:
 
 def _ids_rule(ctx: Infer) -> None:
     x = ctx.x("X")
-    ctx.set("Out", x.shape[:-1], x.dtype, lod_level=x.lod_level)
+    ctx.set("Out", x.shape[:-1], lod_level=x.lod_level)
 
 
 def _dtype(given: int | None, default: VarType = VarType.FP32) -> int:
@@ -230,13 +230,13 @@ def shuffle_batch_grad(xp: Any, ShuffleIdx: Array, dOut: Array) -> Array:
 
 @op("sampling_id", infer=_ids_rule, grad=no_gradient, stateful=True)
 def sampling_id(xp: Any, key: Key, X: Array, min: float, max: float) -> Array:
-    """One column per row of X, drawn with the row's probabilities; in X's dtype, as Fluid says
-    it.
+    """One column per row of X, drawn with the row's probabilities; int64, whatever dtype the
+    layer declares.
     """
     bounds = xp.cumsum(X, axis=-1)
     drawn = key.uniform(xp, X.shape[:-1], min, max).astype(X.dtype)
     found = (bounds < drawn[..., None]).sum(axis=-1)
-    return xp.minimum(found, X.shape[-1] - 1).astype(X.dtype)
+    return xp.minimum(found, X.shape[-1] - 1).astype(xp.int64)
 
 
 @op("random_crop", infer=_crop_rule, returns="Out SeedOut", stateful=True, lod=None)

@@ -21,9 +21,8 @@ Dims = tuple[int, ...]
 def _reduce_rule(ctx: Infer) -> None:
     x = ctx.x("X")
     rank = len(x.shape)
-    dims = _checked(ctx, ctx.attr("dim"), rank)
-    if ctx.attr("reduce_all") or len(dims) == rank:
-        dims = set(range(rank))
+    every = ctx.attr("reduce_all")
+    dims = set(range(rank)) if every else _checked(ctx, ctx.attr("dim"), rank)
     keep = ctx.attr("keep_dim")
     shape = [1 if i in dims else n for i, n in enumerate(x.shape) if keep or i not in dims]
     declared = ctx.attr("out_dtype")

@@ -19,7 +19,8 @@ def _slice_rule(ctx: Infer) -> None:
     if any(not -len(x.shape) <= a < len(x.shape) for a in axes):
         raise InvalidArgument(f"{ctx.op.type}: axes {axes} do not all exist in {list(x.shape)}")
     starts, ends, strides = (list(ctx.attr(n) or ()) for n in ("starts", "ends", "strides"))
-    known = list(ctx.attr("infer_flags") or [1] * len(axes))
+    flags = list(ctx.attr("infer_flags") or ())
+    known = flags + [1] * (len(axes) - len(flags))
     shape = list(x.shape)
     for i, axis in enumerate(axes):
         if known[i] == -1 or len(starts) <= i or len(ends) <= i or shape[axis] < 0:
@@ -31,10 +32,23 @@ def _slice_rule(ctx: Infer) -> None:
     ctx.set("Out", [n for i, n in enumerate(shape) if i not in dropped] or [1], like=x)
 
 
-def _cuts(rank: int, axes: Sizes, starts: Sizes, ends: Sizes, strides: Sizes) -> tuple[Any, ...]:
-    cuts = [slice(None)] * rank
+def _cuts(
+    x: Array, axes: Sizes, starts: Sizes, ends: Sizes, strides: Sizes, dropped: Sizes | None
+) -> tuple[Any, ...]:
+    """What to take of `x`; an index that is a tensor of -1 comes as the range from -1 to 0.
+
+    Raises:
+        InvalidArgument: an index lies outside of `x`.
+    """
+    cuts = [slice(None)] * x.ndim
     for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True):
         stop = None if stride < 0 and end < -(2**30) else end
+        if dropped and axis in dropped:
+            stop = None if (start, end) == (-1, 0) else stop
+            if not -x.shape[axis] <= start < x.shape[axis]:
+                raise InvalidArgument(
+                    f"index {start} is out of range for axis {axis} of {list(x.shape)}"
+                )
         cuts[axis] = slice(start, stop, stride)
     return tuple(cuts)
 
@@ -62,11 +76,11 @@ def slice_(
     ends: Sizes,
     decrease_axis: Sizes | None,
 ) -> Array:
-    if isinstance(Input, list):
-        return _slice_of_array(Input, starts, ends)
     first = given_sizes(starts, StartsTensor, StartsTensorList)
     last = given_sizes(ends, EndsTensor, EndsTensorList)
-    cut = Input[_cuts(Input.ndim, axes, first, last, [1] * len(axes))]
+    if isinstance(Input, list):
+        return _slice_of_array(Input, first, last)
+    cut = Input[_cuts(Input, axes, first, last, [1] * len(axes), decrease_axis)]
     return _without(cut, decrease_axis)
 
 
@@ -87,10 +101,12 @@ def slice_grad(
     axes: Sizes,
     starts: Sizes,
     ends: Sizes,
+    decrease_axis: Sizes | None,
 ) -> Array:
     first = given_sizes(starts, StartsTensor, StartsTensorList)
     last = given_sizes(ends, EndsTensor, EndsTensorList)
-    return _put_back(xp, Input, dOut, _cuts(Input.ndim, axes, first, last, [1] * len(axes)))
+    cuts = _cuts(Input, axes, first, last, [1] * len(axes), decrease_axis)
+    return _put_back(xp, Input, dOut, cuts)
 
 
 def _put_back(xp: Array, x: Array, grad: Array, cuts: tuple[Any, ...]) -> Array:
@@ -124,7 +140,8 @@ def strided_slice(
     first = given_sizes(starts, StartsTensor, StartsTensorList)
     last = given_sizes(ends, EndsTensor, EndsTensorList)
     steps = given_sizes(strides, StridesTensor, StridesTensorList)
-    return _without(Input[_cuts(Input.ndim, axes, first, last, steps)], decrease_axis)
+    cut = Input[_cuts(Input, axes, first, last, steps, decrease_axis)]
+    return _without(cut, decrease_axis)
 
 
 @op("strided_slice_grad")
@@ -142,11 +159,12 @@ def strided_slice_grad(
     starts: Sizes,
     ends: Sizes,
     strides: Sizes,
+    decrease_axis: Sizes | None,
 ) -> Array:
     first = given_sizes(starts, StartsTensor, StartsTensorList)
     last = given_sizes(ends, EndsTensor, EndsTensorList)
     steps = given_sizes(strides, StridesTensor, StridesTensorList)
-    return _put_back(xp, Input, dOut, _cuts(Input.ndim, axes, first, last, steps))
+    return _put_back(xp, Input, dOut, _cuts(Input, axes, first, last, steps, decrease_axis))
 
 
 # -- crop --------------------------------------------------------------------------------------

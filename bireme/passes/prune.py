@@ -2,8 +2,7 @@
 
 from collections.abc import Collection
 
-from bireme.errors import UnknownName
-from bireme.ir import Block, Program
+from bireme.ir import Program
 
 __all__ = ["prune"]
 
@@ -12,7 +11,7 @@ def prune(program: Program, feeds: Collection[str], targets: Collection[str]) ->
     """The part of `program` that computes `targets` from `feeds` and persistable variables.
 
     Raises:
-        UnknownName: a target is not in the program, or needs a variable that nothing computes.
+        UnknownName: a target is not in the program.
     """
     block = program.global_block()
     for name in targets:
@@ -29,7 +28,6 @@ def prune(program: Program, feeds: Collection[str], targets: Collection[str]) ->
     pruned = program.clone()
     target = pruned.global_block()
     target.set_ops(kept[::-1])
-    _check_sources(target, needed, feeds)
     used = {n for op in kept for n in op.input_arg_names + op.output_arg_names}
     used |= needed | set(feeds)
     for name in [n for n in target.vars if n not in used]:
@@ -45,14 +43,3 @@ def _reads(program: Program, idx: int) -> set[str]:
         for ref in op.block_refs():
             names |= _reads(program, ref.idx)
     return names
-
-
-def _check_sources(block: Block, needed: Collection[str], feeds: Collection[str]) -> None:
-    produced = {n for op in block.ops for n in op.output_arg_names}
-    for name in sorted(needed):
-        var = block.vars.get(name)
-        if var is not None and var.is_data and name not in produced and name not in feeds:
-            raise UnknownName(
-                f"the targets need {name!r}, which is not among the feeds",
-                hint=f"add {name!r} to feeded_var_names",
-            )

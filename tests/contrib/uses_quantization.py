@@ -106,3 +106,14 @@ def integers_to_floats(f):
     table = data(f, feed, "d", np.sort(draw("d").uniform(0, 1, 128).astype("float32")))
     out = append(f, "dequantize_abs_max", {"X": x, "Scale": scale}, "Out", max_range=127.0)
     return out + append(f, "dequantize_log", {"X": x, "Dict": table}, "Out"), feed, []
+
+
+@use
+def of_next_to_nothing(f):
+    feed = feeds()
+    out = []
+    for i, scale in enumerate((1e-40, 2e-38, 9e-31, 1e-29)):
+        x = data(f, feed, f"x{i}", np.array([[1, -2, 0], [0.1, 0.5, -1]], "float32") * scale)
+        for type in ("fake_quantize_abs_max", "fake_channel_wise_quantize_abs_max"):
+            out += append(f, type, {"X": x}, "Out OutScale", bit_length=8)
+    return out, feed, []

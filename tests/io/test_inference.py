@@ -48,3 +48,15 @@ def test_saving_what_an_auc_has_counted_warns(tmp_path: Path) -> None:
     feed = {"x": np.ones((2, 2), "float32"), "y": np.zeros((2, 1), "int64")}
     program, _, targets = fluid.io.load_inference_model(str(tmp_path), executor)
     assert len(executor.run(program, feed, targets)) == 2
+
+
+def test_a_model_without_a_feed_that_its_targets_need_is_saved_with_a_warning(
+    tmp_path: Path,
+) -> None:
+    x, y = fluid.data("x", [None, 2]), fluid.data("y", [None, 2])
+    executor, total = _ready(), x + y
+    with pytest.warns(UserWarning, match=r"the targets need \['y'\], not among the feeds \['x'\]"):
+        fluid.io.save_inference_model(str(tmp_path), ["x"], [total], executor)
+    program, feeds, _ = fluid.io.load_inference_model(str(tmp_path), executor)
+    assert feeds == ["x"]
+    assert program.global_block().has_var("y")

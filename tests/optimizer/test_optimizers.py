@@ -75,6 +75,16 @@ def test_the_norm_of_all_is_clipped(door: str, limit: float) -> None:
         np.testing.assert_allclose(step, grads[name] * min(1, limit / size), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "clip", [GradientClipByValue(1.0), GradientClipByNorm(1.0), GradientClipByGlobalNorm(1.0)]
+)
+def test_pairs_without_a_gradient_are_dropped(clip: Any) -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        used, unused = (fluid.layers.create_parameter([2, 2], "float32") for _ in range(2))
+        ((_, grad),) = fluid.backward.append_backward(fluid.layers.mean(used))
+        assert [param.name for param, _ in clip([(used, grad), (unused, None)])] == [used.name]
+
+
 def test_groups_are_clipped_apart() -> None:
     def mark() -> None:
         for name, group in (("w1", "a"), ("b1", "a"), ("w2", "b"), ("b2", "b")):

@@ -1,0 +1,132 @@
+"""Programs that Fluid 1.8.5 runs: what it takes, and what it leaves out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bireme as fluid
+from bireme import layers as L
+from bireme.errors import BiremeError, InvalidArgument
+
+Array = Any
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    with (
+        fluid.program_guard(fluid.Program(), fluid.Program()),
+        fluid.unique_name.guard(),
+        fluid.scope_guard(fluid.Scope()),
+    ):
+        yield
+
+
+def _run(feed: Any, *fetches: Any) -> list[Array]:
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    return list(exe.run(feed=feed, fetch_list=list(fetches)))
+
+
+# -- subscripts --------------------------------------------------------------------------------
+SUBSCRIPTS: dict[str, Callable[[Any, Any], Any]] = {
+    "row": lambda x, k: x[k],
+    "column": lambda x, k: x[:, k],
+    "element": lambda x, k: x[k, k],
+    "with a number": lambda x, k: x[k, 0],
+    "after a number": lambda x, k: x[0, k],
+    "with a stride": lambda x, k: x[k, ::2],
+}
+
+
+@pytest.mark.parametrize("index", [-3, -2, -1, 0, 2])
+@pytest.mark.parametrize("name", SUBSCRIPTS)
+def test_a_variable_index_may_be_negative(name: str, index: int) -> None:
+    x, array = fluid.data("x", [3, 4]), np.arange(12, dtype="float32").reshape(3, 4)
+    x.stop_gradient = False
+    out = SUBSCRIPTS[name](x, L.fill_constant([1], "int32", index))
+    found, grad = _run({"x": array}, out, *fluid.gradients([out], [x]))
+    wanted = np.atleast_1d(SUBSCRIPTS[name](array, index))
+    np.testing.assert_array_equal(found, wanted)
+    where = np.zeros((3, 4), "float32")
+    where.reshape(-1)[wanted.astype(int).ravel()] = 1
+    np.testing.assert_array_equal(grad, where)
+
+
+@pytest.mark.parametrize("index", [-4, 3])
+def test_a_variable_index_out_of_range_is_refused(index: int) -> None:
+    out = fluid.data("x", [3, 4])[L.fill_constant([1], "int32", index)]
+    with pytest.raises(BiremeError, match=rf"index {index} is out of range for axis 0 of \[3, 4\]"):
+        _run({"x": np.zeros((3, 4), "float32")}, out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "shape"),
+    [([1], (2, 2, 5)), ([-1], (-1, 2, 5)), ([], (2, 2, 5)), ([1, -1, 1], (2, -1, 5))],
+)
+def test_a_slice_may_have_another_number_of_infer_flags_than_axes(flags: Any, shape: Any) -> None:
+    block = fluid.default_main_program().global_block()
+    out = block.create_var(name="out", dtype="float32")
+    attrs = {"axes": [0, 1], "starts": [0, 1], "ends": [2, 3], "infer_flags": flags}
+    inputs = {"Input": fluid.data("x", [3, 4, 5])}
+    block.append_op(type="slice", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    assert out.shape == shape
+    assert _run({"x": np.zeros((3, 4, 5), "float32")}, out)[0].shape == (2, 2, 5)
+
+
+# -- declarations ------------------------------------------------------------------------------
+def test_declaring_a_variable_again_keeps_what_is_not_given() -> None:
+    block = fluid.default_main_program().global_block()
+    first = block.create_var(name="a", shape=[2, 3], dtype="int64", persistable=True)
+    again = block.create_var(name="a", stop_gradient=True)
+    assert again is first is block.var("a")
+    assert (again.shape, again.dtype, again.persistable) == ((2, 3), fluid.VarType.INT64, True)
+    assert again.stop_gradient
+
+
+@pytest.mark.parametrize(
+    "given", [{"shape": [4]}, {"dtype": "float32"}, {"lod_level": 1}, {"persistable": False}]
+)
+def test_declaring_a_variable_otherwise_is_refused(given: Any) -> None:
+    block = fluid.default_main_program().global_block()
+    block.create_var(name="a", shape=[2, 3], dtype="int64", persistable=True)
+    with pytest.raises(InvalidArgument, match=f"'a' has the {next(iter(given))}"):
+        block.create_var(name="a", **given)
+
+
+def test_data_of_one_name_and_two_shapes_is_refused() -> None:
+    fluid.data("x", [None, 4])
+    with pytest.raises(ValueError, match="'x' has the shape"):
+        fluid.data("x", [None, 5])
+
+
+def test_an_initializer_of_a_variable_is_an_operator_of_its_block() -> None:
+    startup = fluid.default_startup_program().global_block()
+    for _ in range(2):
+        startup.create_var(
+            name="a",
+            shape=[2],
+            dtype="float32",
+            persistable=True,
+            initializer=fluid.initializer.Constant(3.0),
+        )
+    assert [op.type for op in startup.ops] == ["fill_constant"]
+    (value,) = fluid.Executor().run(fluid.default_startup_program(), fetch_list=["a"])
+    assert value.tolist() == [3.0, 3.0]
+
+
+def test_a_tensor_without_a_shape_is_reduced_as_a_whole() -> None:
+    x, y = L.create_tensor("float32", name="x"), L.create_tensor("float32", name="y")
+    loss = L.mse_loss(x, y)
+    assert loss.shape == (1,)
+    feed = {"x": np.ones((2, 3), "float32"), "y": np.zeros((2, 3), "float32")}
+    assert _run(feed, loss)[0].tolist() == [1.0]
+
+
+# -- values ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_sampled_ids_are_whole_numbers_whatever_the_layer_declares(dtype: str) -> None:
+    ids = L.sampling_id(fluid.data("x", [3, 2]), dtype=dtype)
+    assert ids.numpy_dtype == dtype
+    assert _run({"x": np.full((3, 2), 0.5, "float32")}, ids)[0].dtype == np.int64
