@@ -73,6 +73,7 @@ docs: $(STAMP)
 	$(RUN) tools/compatibility_table.py > docs/compatibility.md
 	$(RUN) tools/differences_table.py > docs/differences.md
 	$(RUN) tools/grafana_dashboard.py > docs/monitoring/grafana.json
+	$(RUN) tools/walk.py --write
 
 pictures: $(STAMP)
 	$(RUN) tools/dashboard_pictures.py

@@ -59,6 +59,9 @@ class Arrival:
     def missing(self) -> list[int]:
         return []
 
+    def drop(self, trainer: int) -> list[Pushed]:
+        return []
+
     def leave(self, trainer: int) -> list[Pushed]:
         return []
 

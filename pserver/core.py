@@ -47,12 +47,10 @@ class Core:
         self._limits = limits or Limits()
         self._mode = mode_of(settings)
         self._trainers = Trainers(settings.trainers, self._limits)
-        self._policy: UpdatePolicy = (
-            Rounds(settings, self._trainers.expected) if self._mode.rounds else Arrival(settings)
-        )
+        self._policy: UpdatePolicy = Rounds(settings) if self._mode.rounds else Arrival(settings)
         self._calls = CountedCalls(self._limits.early)
         self._awaiting: dict[int, list[e.Call]] = {}  # update -> pushes that it answers
-        self._gathering = AllGather()
+        self._gathering = AllGather(self._trainers.expected)
         self._names = PushNames(settings)
         self._compiled: set[int] = set()  # blocks that have run
         self._farewell = Farewell(self._trainers, self._limits)
@@ -91,7 +89,8 @@ class Core:
     @property
     def waited(self) -> float:
         """Seconds since the first of them was parked."""
-        return max((self._trainers.now - since for _, since in self._calls.parked), default=0)
+        since = self._calls.parked_since()
+        return 0.0 if since is None else self._trainers.now - since
 
     @property
     def missing(self) -> list[int]:
@@ -142,10 +141,9 @@ class Core:
 
     def _take_over(self, former: tuple[int, int]) -> None:
         """A trainer was started again: what its former life has under way counts no more."""
-        for event in self._calls.unfinished:
-            if event.call[:2] == former:
-                self._discard(event)
-                self._answer(event.call, refusals.superseded(former[0]))
+        for event in self._calls.unfinished(former):
+            self._discard(event)
+            self._answer(event.call, refusals.superseded(former[0]))
         self._gathering.forget(former[0])
         self.leases.left(former[0])
         self._out += self._succession.inherit(former[0])
@@ -161,6 +159,7 @@ class Core:
         if refusal is None:
             self._trainers.leave(event.trainer)
             self.leases.left(event.trainer)
+            self._gathering.leave(event.trainer)
             self._out += [e.Discard(p.ticket) for p in self._policy.leave(event.trainer)]
         self._reply(event.ticket, refusal or e.Accepted())
 
@@ -194,17 +193,22 @@ class Core:
         self._out += self._succession.departures()
         lost = self._trainers.overdue()
         if lost is not None:
-            waiters = {call.trainer for call, _ in self._calls.parked}
+            waiters = {call.trainer for call in self._calls.parked}
             self._fail(refusals.with_waiters(lost, waiters, self._settings.endpoint))
             return
-        for call, since in self._calls.parked:
-            if event.now - since > self._limits.patience:
-                missing = self._policy.missing()
-                self._answer(call, refusals.slow(missing, self.version + 1, self._limits.patience))
-        absent = self._gathering.missing(self._trainers.expected())
-        for late in self._gathering.late(event.now, self._limits.patience):
+        self._refuse_late()
+
+    def _refuse_late(self) -> None:
+        """No call waits for longer than the deadlines allow."""
+        patience = self._limits.patience
+        if self.waited > patience:
+            refusal = refusals.slow(self._policy.missing(), self.version + 1, patience)
+            while self.waited > patience:
+                self._answer(next(iter(self._calls.parked)), refusal)
+        absent = self._gathering.missing()
+        for late in self._gathering.late(self.now, patience):
             self._discard(late)
-            self._answer(late.call, refusals.slow(absent, late.step, self._limits.patience))
+            self._answer(late.call, refusals.slow(absent, late.step, patience))
 
     # -- counted calls ---------------------------------------------------------------------
     def _counted(self, event: Counted) -> None:
@@ -288,7 +292,8 @@ class Core:
     def _read(self, event: Gated) -> None:
         gated = not isinstance(event, e.Pull) or event.gated
         if gated and self._policy.waits(event.call.trainer):
-            self._calls.park(event.call, self._trainers.now)
+            number = self._policy.passed(event.call.trainer)
+            self._calls.park(event.call, number, self._trainers.now)
             return
         if isinstance(event, e.Checkpoint):
             trainers = tuple(self._trainers.expected()) if self._mode.rounds else ()
@@ -304,6 +309,8 @@ class Core:
     # -- updates ---------------------------------------------------------------------------
     def _applied(self, event: e.Applied) -> None:
         self._policy.applied(event.number)
+        for read in self._calls.resume(self.version):
+            self._read(read)
         for call in self._awaiting.pop(event.number, ()):
             self._answer(call, e.Accepted())
 
@@ -312,14 +319,11 @@ class Core:
         self._fail(refusals.broken(server, event.number, event.cause))
 
     def _advance(self) -> None:
-        """Start what is due, answer what need not wait any more."""
+        """Start the updates that are due, answer gatherings that are complete."""
         if self._failure is not None:
             return
-        for call, _ in self._calls.parked:
-            if not self._policy.waits(call.trainer):
-                self._read(self._calls.resume(call))
         self._start_updates()
-        come, shared = self._gathering.complete(self._trainers.expected())
+        come, shared = self._gathering.complete()
         for share in come:
             self._answer(share.call, shared or e.Accepted())
 
@@ -336,10 +340,10 @@ class Core:
 
     def _fail(self, failure: e.Failure) -> None:
         self._trainers.blame(failure)
-        self._farewell.begin()
+        self._farewell.begin(failure)
         self._out.append(e.Fail(failure))
-        reading = {call for call, _ in self._calls.parked}
-        for call in [event.call for event in self._calls.unfinished]:
+        reading = set(self._calls.parked)
+        for call in [event.call for event in self._calls.unfinished()]:
             self._answer(call, failure)
             if call in reading:  # others may not have asked for an answer
                 self._farewell.tell(call.trainer)
@@ -359,10 +363,9 @@ class Core:
         if self._ended:
             return
         if self._failure is None:
-            waited = self._trainers.waited
-            self._ended = self._trainers.finished and waited >= self._succession.linger
+            self._ended = self._trainers.finished and self.now >= self._succession.linger
         else:
-            self._ended = self._farewell.is_over(self._failure)
+            self._ended = self._farewell.is_over()
         self._out += [e.Finish()] if self._ended else []
 
     # -- answers ---------------------------------------------------------------------------

@@ -13,6 +13,7 @@ Calls in progress are kept; a finished one is known by its number, and a refused
 reason, so that memory is bounded by what is in progress.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import TypeAlias
@@ -96,14 +97,26 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Sequence:
-    """The calls of one life: the next number to admit, and why some were refused."""
+    """The calls of one life: the next number to admit, those in progress, and why some were
+    refused.
+    """
 
     next: int = 1
+    progress: dict[int, _Progress] = field(default_factory=dict)
     refusals: dict[int, e.Failure] = field(default_factory=dict)
+
+    def state(self, number: int) -> State:
+        progress = self.progress.get(number)
+        if progress is not None:
+            return progress.state
+        if number in self.refusals:
+            return State.REFUSED
+        return State.ANSWERED if number < self.next else State.NEW
 
 
 class CountedCalls:
-    """Every counted call of every trainer. Each method that changes a call is one step.
+    """Every counted call of every trainer. Each method that changes a call is one step, and costs
+    the same whatever the number of trainers and of calls.
 
     Raises:
         InvalidTransition: the call's state does not allow the step.
@@ -112,22 +125,22 @@ class CountedCalls:
     def __init__(self, most_early: int = MAX_EARLY) -> None:
         self._most_early = most_early
         self._sequences: dict[Life, _Sequence] = {}
-        self._progress: dict[e.Call, _Progress] = {}
         self._parked: dict[e.Call, _Progress] = {}  # in the order of parking
+        self._rounds: dict[int, list[e.Call]] = {}  # the round that they wait for
 
     def state(self, call: e.Call) -> State:
         """Where a call stands."""
-        progress = self._progress.get(call)
-        if progress is not None:
-            return progress.state
         sequence = self._sequences.get(call[:2])
-        if sequence is not None and call.sequence in sequence.refusals:
-            return State.REFUSED
-        admitted = sequence is not None and call.sequence < sequence.next
-        return State.ANSWERED if admitted else State.NEW
+        return State.NEW if sequence is None else sequence.state(call.sequence)
 
     def _sequence(self, life: Life) -> _Sequence:
-        return self._sequences.setdefault(life, _Sequence())
+        found = self._sequences.get(life)
+        if found is None:
+            found = self._sequences[life] = _Sequence()
+        return found
+
+    def _progress(self, call: e.Call) -> _Progress:
+        return self._sequences[call[:2]].progress[call.sequence]
 
     def _step(self, call: e.Call, step: Step) -> State:
         """The state that follows, by the table."""
@@ -146,8 +159,11 @@ class CountedCalls:
 
     def arrive(self, event: Counted) -> None:
         """Keep a new call until its turn."""
-        state = self._step(event.call, Step.ARRIVE)
-        self._progress[event.call] = _Progress(event, [event.ticket], state)
+        self._begin(event, self._step(event.call, Step.ARRIVE))
+
+    def _begin(self, event: Counted, state: State) -> None:
+        sequence = self._sequence(event.call[:2])
+        sequence.progress[event.call.sequence] = _Progress(event, [event.ticket], state)
 
     def skip(self, life: Life, following: int) -> None:
         """Calls before `following` are over: their trainer will not repeat them."""
@@ -157,11 +173,10 @@ class CountedCalls:
     def turn(self, life: Life) -> Counted | None:
         """Admit the next call of a trainer, if it has arrived."""
         sequence = self._sequence(life)
-        call = e.Call(*life, sequence.next)
-        progress = self._progress.get(call)
+        progress = sequence.progress.get(sequence.next)
         if progress is None:
             return None
-        progress.state = self._step(call, Step.TURN)
+        progress.state = self._step(progress.event.call, Step.TURN)
         sequence.next += 1
         return progress.event
 
@@ -170,54 +185,63 @@ class CountedCalls:
         gives its reason again.
         """
         self._step(event.call, Step.REPEAT)
-        progress = self._progress.get(event.call)
+        sequence = self._sequences[event.call[:2]]
+        progress = sequence.progress.get(event.call.sequence)
         if progress is not None:
             progress.tickets.append(event.ticket)
             return None
-        return self._sequences[event.call[:2]].refusals.get(event.call.sequence)
+        return sequence.refusals.get(event.call.sequence)
 
     def reread(self, event: Gated) -> None:
         """Take a read that was answered before, and is to read again."""
-        state = self._step(event.call, Step.REREAD)
-        self._progress[event.call] = _Progress(event, [event.ticket], state)
+        self._begin(event, self._step(event.call, Step.REREAD))
 
     # -- waiting ---------------------------------------------------------------------------
-    def park(self, call: e.Call, now: float) -> None:
-        """A read waits for its trainer's round."""
+    def park(self, call: e.Call, number: int, now: float) -> None:
+        """A read waits for the end of round `number`, its trainer's."""
         state = self._step(call, Step.PARK)
-        progress = self._parked[call] = self._progress[call]
+        progress = self._parked[call] = self._progress(call)
         progress.state, progress.parked_at = state, now
+        self._rounds.setdefault(number, []).append(call)
 
-    def resume(self, call: e.Call) -> Gated:
-        """The round is over; the read."""
-        state = self._step(call, Step.RESUME)
-        progress = self._parked.pop(call)
-        progress.state = state
-        assert isinstance(progress.event, Gated)
-        return progress.event
+    def resume(self, number: int) -> Iterator[Gated]:
+        """Round `number` is over; the reads that have waited for it, in the order of parking."""
+        for call in self._rounds.pop(number, ()):
+            if call in self._parked:  # not refused in the meantime
+                state = self._step(call, Step.RESUME)
+                progress = self._parked.pop(call)
+                progress.state = state
+                assert isinstance(progress.event, Gated)
+                yield progress.event
 
     @property
-    def parked(self) -> list[tuple[e.Call, float]]:
-        """The reads that wait, and since when."""
-        return [(call, progress.parked_at) for call, progress in list(self._parked.items())]
+    def parked(self) -> Mapping[e.Call, object]:
+        """The reads that wait, the first one first."""
+        return self._parked
+
+    def parked_since(self) -> float | None:
+        """Since when the first of them has waited."""
+        progress = next(iter(self._parked.values()), None)
+        return None if progress is None else progress.parked_at
 
     # -- finishing -------------------------------------------------------------------------
     def answer(self, call: e.Call) -> list[int]:
         """The call is answered; the tickets to answer."""
         self._step(call, Step.ANSWER)
-        return self._progress.pop(call).tickets
+        return self._sequences[call[:2]].progress.pop(call.sequence).tickets
 
     def refuse(self, call: e.Call, reason: e.Failure) -> list[int]:
         """The call is refused; the tickets to answer."""
         self._step(call, Step.REFUSE)
-        sequence = self._sequence(call[:2])
+        sequence = self._sequences[call[:2]]
         sequence.refusals[call.sequence] = reason
         if len(sequence.refusals) > _MAX_REFUSED:
             del sequence.refusals[next(iter(sequence.refusals))]
         self._parked.pop(call, None)
-        return self._progress.pop(call).tickets
+        return sequence.progress.pop(call.sequence).tickets
 
-    @property
-    def unfinished(self) -> list[Counted]:
-        """Calls without an answer."""
-        return [progress.event for progress in self._progress.values()]
+    def unfinished(self, life: Life | None = None) -> list[Counted]:
+        """Calls without an answer: of one life, or of all."""
+        lives = self._sequences if life is None else (life,)
+        found = (self._sequences[each] for each in lives if each in self._sequences)
+        return [progress.event for seq in found for progress in seq.progress.values()]

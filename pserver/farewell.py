@@ -17,14 +17,19 @@ class Farewell:
         self._limits = limits
         self._leave_at = 0.0
         self._newcomers_until = 0.0
-        self._told: set[int] = set()
+        self._untold: set[int] = set()  # trainers that take part
+        self._absent: set[int] = set()  # trainers that have not come
 
-    def begin(self) -> None:
-        """The server has failed just now."""
+    def begin(self, failure: Failure) -> None:
+        """The server has failed just now. A trainer that is itself lost need not hear."""
         now = self._trainers.now
         self._leave_at = now + self._limits.farewell
-        if self._trainers.waited <= self._limits.join:
+        if now <= self._limits.join:
             self._newcomers_until = now + self._limits.silence
+        lost = failure.peer if failure.kind == "PeerLost" else None
+        active = (member.number for member in self._trainers.active)
+        self._untold = {number for number in active if f"trainer {number}" != lost}
+        self._absent = set(self._trainers.missing)
 
     def cut_short(self) -> None:
         """Wait for no newcomers."""
@@ -32,14 +37,12 @@ class Farewell:
 
     def tell(self, trainer: int) -> None:
         """This trainer, or whoever claims its number, has been answered with the failure."""
-        self._trainers.tell(trainer)
-        self._told.add(trainer)
+        self._untold.discard(trainer)
+        self._absent.discard(trainer)
 
-    def is_over(self, failure: Failure) -> bool:
-        """Whether the server may leave. A trainer that is itself lost need not hear."""
-        now, coming = self._trainers.now, not self._told.issuperset(self._trainers.missing)
-        lost = failure.peer if failure.kind == "PeerLost" else None
-        everybody = all(f"trainer {m.number}" == lost for m in self._trainers.uninformed)
-        if not everybody and now < self._leave_at:
+    def is_over(self) -> bool:
+        """Whether the server may leave."""
+        now = self._trainers.now
+        if self._untold and now < self._leave_at:
             return False
-        return not coming or now >= self._newcomers_until
+        return not self._absent or now >= self._newcomers_until

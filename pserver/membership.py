@@ -1,7 +1,7 @@
 """The trainers of a job as one server sees them, and its refusals in words."""
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from bireme.net.membership import Member, Membership, Refusal
 
@@ -34,15 +34,16 @@ class Trainers(Membership[Failure]):
     def __init__(self, count: int, limits: Limits) -> None:
         super().__init__(count, pause=limits.silence / 5)
         self._limits = limits
-        # Trainers without a connection, and for how long; without a process: infinity.
-        self._resets: dict[int, float] = {}
-        self._reported: set[int] = set()  # those of them of whom somebody was told
+        self._away = 0.0  # a clock for trainers without a connection
+        self._resets: dict[int, float] = {}  # since when on that clock, the first one first
+        self._unreported: dict[int, None] = {}  # those of them whose absence was not reported yet
+        self._ended: set[int] = set()  # trainers without a process
 
     def hello(self, trainer: int, incarnation: int, beats: bool) -> Failure | None:
         """Take in a newcomer; a refusal if there is no place for it."""
         member = self.get(trainer)
         if member is not None and member.life == incarnation:
-            self._resets.pop(trainer, None)
+            self._connected(trainer)
         limit = self._limits.silence if beats else self._limits.quiet
         match self.join(trainer, incarnation, limit):
             case Refusal.OUT_OF_RANGE:
@@ -58,26 +59,43 @@ class Trainers(Membership[Failure]):
         `ended`: so has its process, which will do neither.
         """
         member = self.get(trainer)
-        if member is not None and member.life == incarnation:
-            never = ended and not self._limits.rejoin
-            self._resets[trainer] = math.inf if never else self._resets.get(trainer, 0.0)
+        if member is None or member.life != incarnation or member.left:
+            return
+        if ended and not self._limits.rejoin:
+            self._ended.add(trainer)
+        elif trainer not in self._resets:
+            self._resets[trainer] = self._away
+            self._unreported[trainer] = None
+            if self._limits.rejoin:
+                self.excuse(trainer)
+
+    def _connected(self, trainer: int) -> None:
+        if self._resets:
+            self._resets.pop(trainer, None)
+            self._unreported.pop(trainer, None)
+        self._ended.discard(trainer)
 
     def sign(self, trainer: int, incarnation: int, step: int | None = None) -> Failure | None:
         """Note a sign of life; a refusal if it comes from a stranger."""
         if not self.hear(trainer, incarnation, step):
             return refusals.stranger(trainer)
-        self._resets.pop(trainer, None)
+        self._connected(trainer)
         return None
 
     def beat(self, trainer: int, incarnation: int, step: int) -> Failure | None:
         """Note a heartbeat. Where a successor may come, one shortly after the end of the
         connections proves nothing: it was under way.
         """
-        since = self._resets.get(trainer, self._limits.grace)
-        refusal = self.sign(trainer, incarnation, step)
-        if refusal is None and since < self._limits.grace and self._limits.rejoin:
-            self._resets[trainer] = since
-        return refusal
+        if not self._limits.rejoin or self._since(trainer) >= self._limits.grace:
+            return self.sign(trainer, incarnation, step)
+        if not self.hear(trainer, incarnation, step):
+            return refusals.stranger(trainer)
+        self.excuse(trainer)
+        return None
+
+    def _since(self, trainer: int) -> float:
+        """Seconds since the end of a trainer's connections; infinity if it has some."""
+        return self._away - self._resets.get(trainer, -inf)
 
     # -- another life of a trainer ---------------------------------------------------------
     @property
@@ -92,9 +110,10 @@ class Trainers(Membership[Failure]):
 
     def follows(self, trainer: int, incarnation: int) -> bool:
         """Whether this is another life of a trainer, and may take its place."""
-        takes_part = trainer in self.expected() and self._limits.rejoin > 0
-        known = takes_part and self.get(trainer) is not None
-        return known and not self.is_member(trainer, incarnation)
+        member = self.get(trainer)
+        if member is None or member.left or not self._limits.rejoin:
+            return False
+        return member.life != incarnation
 
     def is_away(self, trainer: int) -> bool:
         """Whether a trainer has no connection, or is silent."""
@@ -106,8 +125,9 @@ class Trainers(Membership[Failure]):
         """Another life takes the place of a trainer; the former life."""
         member = self.get(trainer)
         assert member is not None
-        former, member.life, member.heard = member.life, incarnation, self.now
-        self._resets.pop(trainer, None)
+        former, member.life = member.life, incarnation
+        self.hear(trainer)
+        self._connected(trainer)
         assert isinstance(former, int)
         return former
 
@@ -115,33 +135,51 @@ class Trainers(Membership[Failure]):
         """Trainers that have gone, each once, where their successors are waited for: number, step
         and seconds to wait.
         """
-        limits, time = self._limits, self._limits.silence / 3
-        away = {n for n, since in self._resets.items() if since >= time and limits.rejoin}
-        new, self._reported = away - self._reported, away
-        return [(m.number, m.step, limits.rejoin) for m in self.active if m.number in new]
+        found = []
+        for trainer in list(self._unreported) if self._limits.rejoin else ():
+            if self._since(trainer) < self._limits.silence / 3:
+                break
+            del self._unreported[trainer]
+            member = self.get(trainer)
+            if member is not None and not member.left:
+                found.append((trainer, member.step, self._limits.rejoin))
+        return found
+
+    def leave(self, number: int) -> None:
+        """A trainer has finished."""
+        self._connected(number)
+        super().leave(number)
 
     # -- time ------------------------------------------------------------------------------
     def tick(self, now: float) -> None:
-        """Let time go on. A late tick counts for half of the grace at most: what has arrived in
-        the meantime is heard first.
+        """Advance the clock. For trainers without a connection a late tick counts for half of the
+        grace at most: what has arrived in the meantime is heard first.
         """
-        gap = min(now - self.now, self._limits.grace / 2)
-        self._resets = {trainer: since + gap for trainer, since in self._resets.items()}
+        before = self.now
         super().tick(now)
-        for trainer in self._resets if self._limits.rejoin else ():
-            self.hear(trainer)  # its silence has a known cause
+        self._away += min(self.now - before, self._limits.grace / 2)
 
     def overdue(self) -> Failure | None:
-        """A failure if somebody has been missing for too long. Of several, who was heard of least
-        lately: the others may have left because of it.
+        """A failure if a trainer has been missing for too long. Of several, that of the trainer
+        which was heard least lately: the others may have left because of it.
         """
-        limits = self._limits
-        for member in sorted(self.active, key=lambda member: member.heard):
-            if (since := self._resets.get(member.number, 0.0)) >= (limits.rejoin or limits.grace):
-                return refusals.cut_off(member.number, since, member.step, bool(limits.rejoin))
+        lost = [member for number in self._lost() if (member := self.get(number)) is not None]
+        if lost:
+            member = min(lost, key=lambda member: (member.heard, member.number))
+            since = inf if member.number in self._ended else self._since(member.number)
+            return refusals.cut_off(member.number, since, member.step, bool(self._limits.rejoin))
         if found := self.silent():
             member, since = found
             return refusals.silent(member.number, since, member.step)
-        if self.missing and self.waited > self._limits.join:
-            return refusals.absent(self.missing, self.waited)
+        if not self.complete and self.now > self._limits.join:
+            return refusals.absent(self.missing, self.now)
         return None
+
+    def _lost(self) -> list[int]:
+        """Trainers without a process, or without a connection for too long."""
+        limit, found = self._limits.rejoin or self._limits.grace, list(self._ended)
+        for trainer in self._resets:  # the first one is away for the longest time
+            if self._since(trainer) < limit:
+                break
+            found.append(trainer)
+        return found

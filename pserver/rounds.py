@@ -5,7 +5,7 @@ now. Pure bookkeeping.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -47,8 +47,11 @@ class UpdatePolicy(Protocol):
     def missing(self) -> list[int]:
         """Whom the open round waits for."""
 
-    def leave(self, trainer: int) -> list[Pushed]:
+    def drop(self, trainer: int) -> list[Pushed]:
         """Forget what the trainer has not completed."""
+
+    def leave(self, trainer: int) -> list[Pushed]:
+        """The trainer takes part no more; forget what it has not completed."""
 
     def due(self) -> Apply | None:
         """The next update that may run, once."""
@@ -63,13 +66,14 @@ class UpdatePolicy(Protocol):
 class Rounds:
     """A round runs when every trainer that still takes part has passed its barrier."""
 
-    def __init__(self, settings: Settings, expected: Callable[[], list[int]]) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.version = 0
         self._settings = settings
-        self._expected = expected
         self._own = settings.owned()
         self._open: dict[int, list[Pushed]] = {}
         self._closed: dict[int, deque[tuple[list[Pushed], Call]]] = {}
+        self._awaited = set(range(settings.trainers))  # that take part and have closed no round
+        self._finished: set[int] = set()
         self._barriers: dict[int, int] = {}
         self._needs = lru_cache(maxsize=64)(self._read)  # rounds repeat what they push
         self._number = 0
@@ -83,6 +87,7 @@ class Rounds:
         trainer = call.trainer
         self._closed.setdefault(trainer, deque()).append((self._open.pop(trainer, []), call))
         self._barriers[trainer] = self.passed(trainer) + 1
+        self._awaited.discard(trainer)
 
     def passed(self, trainer: int) -> int:
         return self._barriers.get(trainer, 0)
@@ -94,19 +99,34 @@ class Rounds:
         return self.passed(trainer) > self.version
 
     def missing(self) -> list[int]:
-        return [t for t in self._expected() if not self._closed.get(t)]
+        return sorted(self._awaited)
 
-    def leave(self, trainer: int) -> list[Pushed]:
+    def drop(self, trainer: int) -> list[Pushed]:
         return self._open.pop(trainer, [])
 
+    def leave(self, trainer: int) -> list[Pushed]:
+        self._finished.add(trainer)
+        self._awaited.discard(trainer)
+        return self.drop(trainer)
+
     def due(self) -> Apply | None:
-        if self._running or self.missing() or not any(self._closed.values()):
+        if self._running or self._awaited or not self._closed:
             return None
         self._running = True
         self._number += 1
-        ended = [self._closed[t].popleft() for t in sorted(self._closed) if self._closed[t]]
+        ended = [self._end_round(trainer) for trainer in sorted(self._closed)]
         pushed = [p for pushes, _ in ended for p in pushes]
         return self._update(pushed, tuple(call for _, call in ended))
+
+    def _end_round(self, trainer: int) -> tuple[list[Pushed], Call]:
+        """What a trainer has pushed in the round that ends."""
+        closed = self._closed[trainer]
+        ended = closed.popleft()
+        if not closed:
+            del self._closed[trainer]
+            if trainer not in self._finished:
+                self._awaited.add(trainer)
+        return ended
 
     def _update(self, pushed: list[Pushed], barriers: tuple[Call, ...]) -> Apply:
         blocks, absent = self._needs(tuple(p.names for p in pushed))

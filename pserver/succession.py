@@ -51,6 +51,7 @@ class Succession:
             calls.skip(life, trainer.next)
             if trainer.left:
                 self._trainers.leave(trainer.number)
+                self._policy.leave(trainer.number)
         self._policy.resume(known.version, known.trainers)
 
     def forgotten(self, event: Hello) -> Failure | None:
@@ -97,7 +98,7 @@ class Succession:
 
     def inherit(self, trainer: int) -> list[Discard | Report]:
         """Another life of the trainer has taken its place."""
-        older, pushed = self.inherited.get(trainer, []), self._policy.leave(trainer)
+        older, pushed = self.inherited.get(trainer, []), self._policy.drop(trainer)
         if pushed:
             self.inherited[trainer] = pushed
         text = refusals.came_back(self._endpoint, trainer, self._policy.passed(trainer))
@@ -114,7 +115,7 @@ class Succession:
         """A trainer's round ends, with what its former life has pushed or without."""
         trainer = event.call.trainer
         former = self.inherited.pop(trainer, [])
-        unused = self._policy.leave(trainer) if event.inherits else former
+        unused = self._policy.drop(trainer) if event.inherits else former
         for pushed in former if event.inherits else ():
             self._policy.push(trainer, pushed)
         return [Discard(pushed.ticket) for pushed in unused]

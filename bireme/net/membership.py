@@ -51,8 +51,9 @@ class Member:
 class Membership(Generic[Cause]):
     """Members are numbered from 0 to `count` - 1, and each number is expected once.
 
-    Of the time between two ticks `pause` seconds count at most: in the rest this very process did
-    not run, and nobody is blamed for that.
+    `now` is the time since the first tick. Between two ticks it advances by `pause` seconds at
+    most: during the rest this very process did not run, and nobody is blamed for that. An event
+    costs the same whatever the number of members.
     """
 
     def __init__(self, count: int, pause: float) -> None:
@@ -60,8 +61,11 @@ class Membership(Generic[Cause]):
         self.now = 0.0
         self.failure: Cause | None = None  # the first one is the cause of those that follow
         self._pause = pause
-        self._began: float | None = None
+        self._clock: float | None = None  # the last tick's own time
         self._members: dict[int, Member] = {}
+        self._watched: dict[float, dict[int, Member]] = {}  # by silence, longest silent first
+        self._departed = 0
+        self._expected: tuple[int, ...] | None = None
         self._news = 0  # departures and failures so far
 
     # -- who is here -----------------------------------------------------------------------
@@ -87,11 +91,15 @@ class Membership(Generic[Cause]):
     @property
     def finished(self) -> bool:
         """Whether everybody has come and left."""
-        return self.complete and not self.active
+        return self._departed == self.count
 
-    def expected(self) -> list[int]:
+    def expected(self) -> tuple[int, ...]:
         """Numbers that may still contribute: those that have not left, joined or not."""
-        return [n for n in range(self.count) if n not in self._members or not self._members[n].left]
+        if self._expected is None:
+            known = self._members
+            every = range(self.count)
+            self._expected = tuple(n for n in every if n not in known or not known[n].left)
+        return self._expected
 
     def get(self, number: int) -> Member | None:
         return self._members.get(number)
@@ -103,28 +111,46 @@ class Membership(Generic[Cause]):
             return Refusal.OUT_OF_RANGE
         member = self._members.get(number)
         if member is None:
-            self._members[number] = Member(number, life, silence, self.now, told=self._news)
-            return None
-        if member.left:
+            member = Member(number, life, silence, self.now, told=self._news)
+            self._members[number] = member
+        elif member.left:
             return Refusal.LEFT
-        if member.life != life:
+        elif member.life != life:
             return Refusal.TAKEN
-        member.heard = self.now
+        self._note(member)
         return None
 
     def hear(self, number: int, life: int | str | None = None, step: int | None = None) -> bool:
         """Note a sign of life; False if it comes from no member, or from another life of one."""
         member = self._members.get(number)
-        if member is None or life not in (None, member.life):
+        if member is None or (life is not None and life != member.life):
             return False
-        member.heard = self.now
-        member.step = max(member.step, -1 if step is None else step)
+        if step is not None and step > member.step:
+            member.step = step
+        self._note(member)
         return True
+
+    def _note(self, member: Member) -> None:
+        """A sign of life: of all members with its limit, this one is silent for the least time."""
+        member.heard = self.now
+        if not member.left:
+            watched = self._watched.setdefault(member.silence, {})
+            watched.pop(member.number, None)
+            watched[member.number] = member
+
+    def excuse(self, number: int) -> None:
+        """Do not count a member's silence until it is heard again: its cause is known."""
+        member = self._members.get(number)
+        if member is not None and member.silence in self._watched:
+            self._watched[member.silence].pop(number, None)
 
     def leave(self, number: int) -> None:
         member = self._members.get(number)
         if member is not None and not member.left:
+            self.excuse(number)
             member.left = True
+            self._departed += 1
+            self._expected = None
             self._news += 1
             member.told = self._news
 
@@ -148,28 +174,20 @@ class Membership(Generic[Cause]):
 
     # -- time ------------------------------------------------------------------------------
     def tick(self, now: float) -> None:
-        """Let time go on."""
-        if self._began is None:
-            self._shift(now)
-            self._began = now
-        elif (gap := now - self.now - self._pause) > 0:
-            self._shift(gap)
-            self._began += gap
-        self.now = now
-
-    def _shift(self, gap: float) -> None:
-        for member in self._members.values():
-            member.heard += gap
-
-    @property
-    def waited(self) -> float:
-        """Seconds since the first tick."""
-        return self.now - (self._began or 0.0)
+        """Advance the clock to `now`, seconds of any steady clock."""
+        if self._clock is not None:
+            self.now += min(now - self._clock, self._pause)
+        self._clock = now
 
     def silent(self) -> tuple[Member, float] | None:
-        """The first active member that has been silent for too long, and for how many seconds."""
-        for member in self.active:
-            since = self.now - member.heard
-            if since > member.silence:
-                return member, since
-        return None
+        """The active member that has been silent for too long, and for how many seconds. Of several
+        the one with the lowest number.
+        """
+        found: list[Member] = []
+        for watched in self._watched.values():
+            for member in watched.values():  # the first is silent for the longest time
+                if self.now - member.heard <= member.silence:
+                    break
+                found.append(member)
+        member = min(found, key=lambda member: member.number, default=None)
+        return None if member is None else (member, self.now - member.heard)

@@ -44,7 +44,7 @@ def test_time_in_which_this_process_stood_still_counts_for_nobody() -> None:
     members = joined()
     members.tick(100)
     assert members.silent() is None
-    assert members.waited == 2
+    assert members.now == 2
     members.tick(102)
     members.tick(102.5)
     found = members.silent()

@@ -16,8 +16,8 @@ REASON = e.Failure("ProtocolError", "no")
 METHODS: dict[Step, Callable[[CountedCalls], Any]] = {
     Step.ARRIVE: lambda calls: calls.arrive(PULL),
     Step.TURN: lambda calls: calls.turn(CALL[:2]),
-    Step.PARK: lambda calls: calls.park(CALL, 0.0),
-    Step.RESUME: lambda calls: calls.resume(CALL),
+    Step.PARK: lambda calls: calls.park(CALL, 1, 0.0),
+    Step.RESUME: lambda calls: list(calls.resume(1)),
     Step.ANSWER: lambda calls: calls.answer(CALL),
     Step.REFUSE: lambda calls: calls.refuse(CALL, REASON),
     Step.REPEAT: lambda calls: calls.repeat(PULL),
@@ -54,6 +54,8 @@ def test_a_step_leads_where_the_table_says_or_is_refused(state: State, step: Ste
         return
     if step is Step.TURN:  # only the next call that has arrived can have its turn
         assert calls.turn(CALL[:2]) is None
+    elif step is Step.RESUME:  # only calls that are parked resume
+        assert not list(calls.resume(1))
     else:
         with pytest.raises(InvalidTransition, match=step.name):
             METHODS[step](calls)

@@ -1,40 +1,44 @@
-"""The page that follows one step tells the truth: its files are those that a step runs through."""
+"""How long the path of a step is, by what runs in it."""
 
-import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "architecture.md"
-FILES, LINES = 35, 6000
 
 pytestmark = [pytest.mark.wire, pytest.mark.slow]
 
 
-def section() -> str:
-    return PAGE.read_text().partition("## One synchronous step")[2].partition("\n## ")[0]
+class Limits(NamedTuple):
+    files: int
+    lines: int  # of functions that run
+    server: int  # changes from file to file
+    trainer: int
 
 
-def path() -> list[str]:
-    """The files to be read."""
-    return re.findall(r"^\| `([\w/]+\.py)` \|", section(), re.MULTILINE)
+LIMITS = {
+    "dense": Limits(60, 2170, 285, 135),
+    "table": Limits(67, 2475, 385, 190),
+    "journal": Limits(72, 2425, 310, 160),
+}
 
 
-def named() -> set[str]:
-    """Those, and the ones of which a step calls a function or two."""
-    return set(re.findall(r"`([\w/]+\.py)`", section()))
-
-
-def test_one_step_can_be_read_in_a_sitting() -> None:
-    assert len(path()) <= FILES
-    assert sum((ROOT / file).read_text().count("\n") for file in path()) <= LINES
-
-
-def test_a_step_runs_through_the_named_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def walk(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    called = import_module("walk").walked()
-    assert set(called) <= named()
-    ported = {"bireme/net/carriers.py", "bireme/net/messages.py"}  # declarations, not calls
-    assert set(path()) - ported <= set(called)
+    return import_module("walk")
+
+
+@pytest.mark.parametrize("model", LIMITS)
+def test_a_step_runs_in_few_files_and_short_functions(walk: Any, model: str) -> None:
+    walked = walk.walked(model)
+    server, trainer = map(walked.changes, walk.ROLES)
+    found = Limits(len(walked.files), walked.lines, server, trainer)
+    assert all(a <= b for a, b in zip(found, LIMITS[model], strict=True)), found
+
+
+def test_the_page_names_the_files_that_run(walk: Any) -> None:
+    page = walk.PAGE.read_text()
+    assert all(f"| `{file}` |" in page for file in walk.walked().files)
