@@ -1,10 +1,10 @@
 """What one synchronous step runs, from `exe.run` to the new parameter and back.
 
 Starts a server and a trainer of a small model and records every call of a function of bireme's
-during one step of the steady state, by the interpreter's own call events. Of several steps the one
-with the fewest calls counts: no heartbeat and no tick of a clock fell into it. Kernels of operators are
-the model's, and are excluded. Three measures follow: the files that run, the lines of the functions
-that run, and how often two consecutive calls of a process lie in different files.
+during a step of the steady state, by the interpreter's own call events. Of several steps the one
+with the fewest calls counts: no heartbeat and no tick of a clock fell into it. Kernels of operators
+are the model's, and are excluded. Three measures follow: the files that run, the lines of the
+functions that run, and how often two consecutive calls of a process lie in different files.
 
     python tools/walk.py                          the measures of all models, and the files
     python tools/walk.py --order server --model table    every call of a process, in order

@@ -189,5 +189,7 @@ class Membership(Generic[Cause]):
                 if self.now - member.heard <= member.silence:
                     break
                 found.append(member)
-        member = min(found, key=lambda member: member.number, default=None)
-        return None if member is None else (member, self.now - member.heard)
+        if not found:
+            return None
+        first = min(found, key=lambda member: member.number)
+        return first, self.now - first.heard

@@ -19,9 +19,9 @@ class Limits(NamedTuple):
 
 
 LIMITS = {
-    "dense": Limits(60, 2170, 285, 135),
-    "table": Limits(67, 2475, 385, 190),
-    "journal": Limits(72, 2425, 310, 160),
+    "dense": Limits(60, 2190, 255, 135),
+    "table": Limits(67, 2495, 350, 190),
+    "journal": Limits(72, 2435, 280, 160),
 }
 
 
