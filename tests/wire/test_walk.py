@@ -21,7 +21,7 @@ class Limits(NamedTuple):
 LIMITS = {
     "dense": Limits(60, 2190, 255, 135),
     "table": Limits(67, 2495, 350, 190),
-    "journal": Limits(72, 2435, 280, 160),
+    "journal": Limits(72, 2460, 304, 165),
 }
 
 
