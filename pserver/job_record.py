@@ -130,7 +130,8 @@ class Known:
         """Take in the next record.
 
         Raises:
-            FormatError: it speaks of a trainer of whom none before it does.
+            FormatError: it does not follow those before it: of another round, of another server, of
+                a trainer that has not joined.
         """
         match record:
             case Joined():
@@ -141,21 +142,25 @@ class Known:
             case Left():
                 self._trainer(record.trainer).left = True
             case Round():
+                if record.number != self.version + 1:
+                    raise FormatError(f"round {record.number} follows round {self.version}")
                 self.version += 1
                 self._passed(record.barriers)
             case Gathered():
                 self._passed(record.calls)
                 self.gathered = tuple(Call(*call) for call in record.calls), values
             case Begin():
+                if record.lives[: len(self.lives)] != self.lives:
+                    raise FormatError("it was written by another server than the logs before it")
                 self.lives = record.lives
 
     def _passed(self, calls: Iterable[tuple[int, int, int]]) -> None:
         for trainer, incarnation, sequence in calls:
             known = self._trainer(trainer)
             if known.incarnation == incarnation:  # not a former life's
-                known.next = sequence + 1
+                known.next = max(known.next, sequence + 1)
 
     def _trainer(self, number: int) -> KnownTrainer:
         if number not in self.trainers:
-            raise FormatError(f"a write-ahead log speaks of trainer {number}, who never joined")
+            raise FormatError(f"record of trainer {number}, which has not joined")
         return self.trainers[number]

@@ -57,7 +57,7 @@ def test_a_record_whose_names_are_not_text_is_refused() -> None:
 
 @pytest.mark.parametrize("record", [Left(3), Round(1, (), (), (), ((3, 7, 1),))])
 def test_a_record_of_a_trainer_that_never_joined_is_refused(record: Left | Round) -> None:
-    with pytest.raises(FormatError, match="trainer 3, who never joined"):
+    with pytest.raises(FormatError, match="trainer 3, which has not joined"):
         Known.at(Begin("start", 0, (5,), (), 3)).add(record, {})
 
 

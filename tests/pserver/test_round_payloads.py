@@ -8,8 +8,18 @@ import pytest
 
 import bireme.ops  # noqa: F401  # the rows
 from bireme.arrays.values import SelectedRows
+from bireme.errors import FormatError
 from bireme.ir import Program
-from bireme.pserver.job_record import Gathered, Joined, Known, Left, Round, read_record
+from bireme.pserver.job_record import (
+    Begin,
+    Gathered,
+    Joined,
+    Known,
+    KnownTrainer,
+    Left,
+    Round,
+    read_record,
+)
 from bireme.pserver.job_record import written_record as written
 from bireme.pserver.round_payloads import RoundPayloads
 from bireme.pserver.server_spec import Settings
@@ -94,3 +104,26 @@ def test_what_records_add_up_to() -> None:
         (1, 12, False, True, 9),
     ]
     assert known.gathered[0][1].sequence == 8
+
+
+def test_what_was_shared_earlier_takes_back_no_call() -> None:
+    """A log begins with what trainers have shared, however long ago."""
+    known = Known.at(Begin("start", 9, (5,), (KnownTrainer(0, 11, next=50),), 3))
+    known.add(Gathered(((0, 11, 10),)), {"0 x": np.ones(1)})
+    assert known.trainers[0].next == 50
+
+
+def test_a_round_that_is_recorded_twice_or_is_missing_is_refused() -> None:
+    known = Known.at(Begin("start", 3, (5,), (KnownTrainer(0, 11),), 3))
+    known.add(Round(4, (1,), (), (), ()), {})
+    for number in (4, 6):
+        with pytest.raises(FormatError, match=f"round {number} follows round 4"):
+            known.add(Round(number, (1,), (), (), ()), {})
+
+
+def test_a_log_of_another_life_is_refused() -> None:
+    """Of two servers that have written to one folder."""
+    known = Known.at(Begin("start", 3, (5, 6), (), 3))
+    known.add(Begin("", 3, (5, 6, 7), (), 3), {})
+    with pytest.raises(FormatError, match="another server"):
+        known.add(Begin("", 3, (5, 8), (), 3), {})
