@@ -24,7 +24,7 @@ from tests.support.source_tree import (
 # From the bottom up: a package imports itself and what stands on floors below its own.
 FLOORS = (
     "errors progress_bars protos sites text_tables version",
-    "flags ending",
+    "flags ending forks",
     "extras",
     "job_token paths",
     "ir",

@@ -7,6 +7,7 @@ import threading
 
 from bireme.arrays.malloc import keep_memory
 from bireme.ending import at_exit, describe
+from bireme.forks import Owner
 from bireme.ir import Program
 from bireme.monitoring.counters import tally
 from bireme.net.carriers import Dial, Endpoint
@@ -30,41 +31,58 @@ class Registry:
         self.dial = dial
         self._trainers: dict[int, Trainer] = {}
         self._lock = threading.Lock()
-        self._begun = False
+        self._begun: Owner | None = None
 
     def of(self, number: int, program: Program | None = None) -> Trainer:
-        """A trainer, made when first asked for; its program says how large the job is."""
+        """A trainer, made when first asked for; its program says how large the job is.
+
+        Raises:
+            ConfigError: another process has made it, and this one is a fork of that.
+        """
+        trainer = self._trainers.get(number) or self._make(number)
+        trainer.owner.check()
+        if program is not None and not trainer.job.trainers:
+            trainer.job.trainers = program._trainers
+            trainer.job.endpoints = program._endpoints
+        return trainer
+
+    def _make(self, number: int) -> Trainer:
         with self._lock:
-            trainer = self._trainers.get(number)
-            if trainer is None:
+            if number not in self._trainers:
                 self._begin()
                 tally.enter("trainer", number)
                 tally.rewinds = rewound()
-                trainer = Trainer(number, self.dial, times(), leave_now)
-                self._trainers[number] = trainer
-            if program is not None and not trainer.job.trainers:
-                trainer.job.trainers = program._trainers
-                trainer.job.endpoints = program._endpoints
-            return trainer
+                self._trainers[number] = Trainer(number, self.dial, times(), leave_now)
+            return self._trainers[number]
 
     def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
+        if self._begun is None or not self._begun.here:
+            self._begun = Owner("the trainers of this process")
             keep_memory()
             at_exit(self._end)
 
     def find(self, number: int) -> Trainer | None:
-        """A trainer, if it has been made."""
-        return self._trainers.get(number)
+        """A trainer, if this process has made it."""
+        trainer = self._trainers.get(number)
+        return trainer if trainer is not None and trainer.owner.here else None
 
     @property
     def numbers(self) -> list[int]:
-        """The trainers that this process is, as far as servers know them."""
-        return sorted(n for n, trainer in self._trainers.items() if len(trainer.servers))
+        """The trainers that this process is, as far as servers know them.
+
+        Raises:
+            ConfigError: see `of`.
+        """
+        known = {n: trainer for n, trainer in self._trainers.items() if len(trainer.servers)}
+        for trainer in known.values():
+            trainer.owner.check()
+        return sorted(known)
 
     def close(self, number: int, error: BaseException | None = None) -> None:
-        """One trainer completes, or gives up because of an error."""
-        trainer = self._trainers.get(number)
+        """One trainer completes, or gives up because of an error. In a fork of its process,
+        nothing happens.
+        """
+        trainer = self.find(number)
         if trainer is None:
             return
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from bireme.ending import show
 from bireme.errors import BiremeError, ConfigError, DeadlineExceeded
+from bireme.forks import Owner
 from bireme.monitoring.counters import tally
 from bireme.net import messages as m
 from bireme.net.carriers import Dial, Unreachable
@@ -41,6 +42,7 @@ class Trainer:
         on_stuck: Callable[[BiremeError], None] | None = None,
     ) -> None:
         self.number = number
+        self.owner = Owner(f"trainer {number}")
         incarnation = time.time_ns() ^ (os.getpid() << 40) & ((1 << 62) - 1)
         self.job = JobState(number, incarnation, times, self._failed)
         self.rejoining = Rejoining(number, lambda: self.saver.steps)

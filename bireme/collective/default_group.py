@@ -12,6 +12,7 @@ from typing import Any
 
 from bireme.ending import at_exit
 from bireme.errors import ConfigError, InvalidArgument, UnknownName
+from bireme.forks import Owner
 from bireme.monitoring import admin
 from bireme.monitoring.counters import tally
 
@@ -51,6 +52,7 @@ class _State:
     world: Members
     made: list[Members] = field(default_factory=list)
     withdraw: Callable[[], None] = lambda: None  # from what the end of the process calls
+    owner: Owner = field(default_factory=lambda: Owner("the process group"))
 
 
 _state: _State | None = None
@@ -75,7 +77,7 @@ def init_process_group(
         rank: which of them this one is.
     """
     global _state
-    if _state is not None:
+    if is_initialized():
         raise ConfigError(
             "the process group is initialised already", hint="destroy_process_group() comes first"
         )
@@ -110,7 +112,7 @@ def _open(session: Session, backend: str) -> Group:
 def destroy_process_group(group: Any = None) -> None:
     """Leave a group, or with no argument all of them; harmless when there is none."""
     global _state
-    if _state is None:
+    if _state is None or not _state.owner.here:
         return
     going = [*_state.made, _state.world] if group is None else [members_of(group)]
     for members in going:
@@ -128,7 +130,8 @@ def _end(error: BaseException | None) -> None:
 
 
 def is_initialized() -> bool:
-    return _state is not None
+    """Whether this process has joined one; a fork of it has not."""
+    return _state is not None and _state.owner.here
 
 
 def get_backend() -> str:
@@ -169,6 +172,7 @@ def _current() -> _State:
             "the default process group has not been initialised",
             hint="call init_process_group() first",
         )
+    _state.owner.check()
     return _state
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import BiremeError, CollectiveMismatch, InvalidArgument
+from bireme.forks import Owner
 
 from .reduction import all_at, check_op
 from .shared_buffer import SharedBuffer
@@ -96,6 +97,7 @@ class Group(ABC):
         self.size = size
         self._turn = threading.RLock()
         self._broken: BiremeError | None = None
+        self._owner = Owner(f"rank {rank} of {size}")
 
     # -- collectives -----------------------------------------------------------------------
     def all_reduce(self, array: Array, op: str = "sum") -> None:
@@ -287,6 +289,7 @@ class Group(ABC):
 
     # -- checks ----------------------------------------------------------------------------
     def _check(self, array: Array, op: str | None = None, root: int | None = None) -> None:
+        self._owner.check()
         dtype = getattr(array, "dtype", None)
         if dtype is None or not hasattr(array, "reshape"):
             raise InvalidArgument(

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from bireme.forks import Owner
+
 __all__ = ["OrderedQueue", "Work"]
 
 
@@ -53,9 +55,11 @@ class OrderedQueue:
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._last: Work | None = None
         self._thread: threading.Thread | None = None
+        self._owner = Owner("this queue of collective calls")
 
     def do(self, act: Callable[[], Any], *, later: bool) -> Any:
         """The result of `act`; if `later`, the Work that will have it."""
+        self._owner.check()
         if not later and (self._last is None or self._last.is_completed()):
             return act()
         work = Work(act)

@@ -5,6 +5,7 @@ Repeated runs of one version with the same feeds and fetches compile nothing. Pl
 """
 
 import atexit
+import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -285,6 +286,15 @@ def _carried(program: Any) -> Any:
 
 _AS_IT_IS = nullcontext()
 _open: "weakref.WeakSet[Executor]" = weakref.WeakSet()
+
+
+def _forget_closers() -> None:
+    """What is to be closed belongs to the process that opened it."""
+    for executor in list(_open):
+        executor.closers.clear()
+
+
+os.register_at_fork(after_in_child=_forget_closers)
 
 
 @atexit.register

@@ -3,6 +3,7 @@
 Nothing is installed in a normal run; see `bireme.fleet.step_recorder`.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -38,3 +39,6 @@ def install(hook: StepHook | None) -> None:
     """Call `hook` around every training step of this process; None removes it."""
     global installed
     installed = hook
+
+
+os.register_at_fork(after_in_child=lambda: install(None))  # a fork's steps are not the parent's

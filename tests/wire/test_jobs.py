@@ -323,3 +323,22 @@ def test_a_killed_job_goes_on_with_one_more_server(job: MakeJob) -> None:
     assert first % 4 == 0
     for trainer, out in enumerate(outs):
         assert close(params(again, out.name), undisturbed[trainer], 1e-6)
+
+
+@pytest.mark.parametrize(
+    "child",
+    [
+        "sys.exit(0)",
+        "exe.close(); os._exit(0)",
+        "exe.run(feed=sys.modules['__main__'].batch(3, 0))",
+    ],
+)
+def test_a_fork_of_a_trainer_changes_nothing(job: MakeJob, child: str) -> None:
+    how = f"if os.fork() == 0: {child}\nprint('forked', os.wait()[1] == 0)"
+    made = job(1, 1)
+    made.start_all("--steps", "6", "--fail", "3", "--how", how, "--out", str(made.folder / "out"))
+    assert set(ended(made).values()) == {0}, {r: p.text for r, p in made.processes.items()}
+    text = made.processes["0"].text
+    assert f"forked {'run' not in child}" in text
+    assert ("trainer 0 belongs to process" in text) == ("run" in child)
+    assert close(params(made, "out"), local(made, "6"))
