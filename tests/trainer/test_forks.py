@@ -69,7 +69,7 @@ def test_a_fork_cannot_use_its_parents_collective_group(forked: Any) -> None:
 def test_a_fork_is_in_no_process_group(forked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = []
     session = SimpleNamespace(close=lambda: ended.append(True))
-    state = default_group._State("gloo", session, SimpleNamespace(close=session.close))  # type: ignore[arg-type]
+    state = default_group._State("gloo", session, SimpleNamespace(close=session.close))
     monkeypatch.setattr(default_group, "_state", state)
     forked()
     assert not default_group.is_initialized()
