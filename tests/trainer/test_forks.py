@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,64 +20,54 @@ from bireme.trainer.registry import Registry
 from ..support.cluster import cluster, descending, tiny_server
 
 
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """From its call on, everything believes to run in a fork of this process."""
-
-    def fork() -> None:
-        monkeypatch.setattr(forks, "os", SimpleNamespace(getpid=lambda: -1))
-
-    return fork
+@contextmanager
+def in_a_fork() -> Iterator[None]:
+    """Code that runs as if in a fork of this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forks, "os", SimpleNamespace(getpid=lambda: -1))
+        yield
 
 
-def test_a_fork_cannot_use_its_parents_trainer(forked: Any) -> None:
-    with cluster() as made:
-        made.serve(*(given := tiny_server(trainers=1)), descending(*given))
-        registry = Registry(made.dial)
-        registry.of(0).servers.greet(["s0"])
-        forked()
-        for use in (lambda: registry.of(0), lambda: registry.numbers):
-            with pytest.raises(ConfigError, match=f"trainer 0 belongs to process {os.getpid()}"):
-                use()
-        assert registry.find(0) is None
-
-
-def test_a_fork_does_not_end_its_parents_trainer(forked: Any, monkeypatch: Any) -> None:
+def test_a_fork_can_neither_use_nor_end_its_parents_trainer() -> None:
     with cluster() as made:
         server = made.serve(*(given := tiny_server(trainers=1)), descending(*given))
         registry = Registry(made.dial)
         registry.of(0).servers.greet(["s0"])
-        with monkeypatch.context():
-            forked()
+        with in_a_fork():
+            for use in (lambda: registry.of(0), lambda: registry.numbers):
+                with pytest.raises(
+                    ConfigError, match=f"trainer 0 belongs to process {os.getpid()}"
+                ):
+                    use()
             registry.close(0)
             registry.close_all()
-        monkeypatch.undo()
+            assert registry.find(0) is None
         assert not server.outcome.done()
         registry.close(0)
         server.result()
 
 
-def test_a_fork_cannot_use_its_parents_collective_group(forked: Any) -> None:
+def test_a_fork_cannot_use_its_parents_collective_group() -> None:
     (group,), queue = local_groups(1), OrderedQueue()
     group.all_reduce(np.ones(2))
-    forked()
-    with pytest.raises(ConfigError, match="is a fork of it"):
-        group.all_reduce(np.ones(2))
-    with pytest.raises(ConfigError, match="is a fork of it"):
-        queue.do(lambda: None, later=True)
+    with in_a_fork():
+        with pytest.raises(ConfigError, match="is a fork of it"):
+            group.all_reduce(np.ones(2))
+        with pytest.raises(ConfigError, match="is a fork of it"):
+            queue.do(lambda: None, later=True)
 
 
-def test_a_fork_is_in_no_process_group(forked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_is_in_no_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = []
     session = SimpleNamespace(close=lambda: ended.append(True))
     state = default_group._State("gloo", session, SimpleNamespace(close=session.close))
     monkeypatch.setattr(default_group, "_state", state)
-    forked()
-    assert not default_group.is_initialized()
-    default_group.destroy_process_group()
-    assert not ended
-    with pytest.raises(ConfigError, match="is a fork of it"):
-        default_group.get_backend()
+    with in_a_fork():
+        assert not default_group.is_initialized()
+        default_group.destroy_process_group()
+        assert not ended
+        with pytest.raises(ConfigError, match="is a fork of it"):
+            default_group.get_backend()
 
 
 _SCRIPT = """
