@@ -7,15 +7,16 @@ relies on what object stores lack (atomic renames of directories, fsync) asks `i
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from bireme.errors import BiremeError, ConfigError
+from bireme.errors import BiremeError, ConfigError, InvalidArgument
 from bireme.extras import library
 
 __all__ = [
+    "file_of",
     "fresh",
     "inside",
     "is_local",
@@ -61,6 +62,32 @@ def path_of(place: str | os.PathLike[str], **options: Any) -> Path:
 def joined(folder: str | os.PathLike[str] | None, name: str) -> Path:
     """`name` in `folder`; an absolute path or a URL as `name` stands for itself."""
     return path_of(name) if is_url(name) else path_of(folder or "") / name
+
+
+def file_of(folder: str | os.PathLike[str] | None, variable: str) -> Path:
+    """The file of a variable in `folder`, or below it where the name has slashes. Names come from
+    programs, which are files too, so none leads out of the folder.
+
+    Raises:
+        InvalidArgument: the name does.
+    """
+    parts = variable.split("/")
+    path = path_of(folder or "")
+    strange = not parts[0] or parts[-1] in ("", ".") or ".." in parts or "\0" in variable
+    if strange or is_url(variable) or not _is_below(path, parts):
+        raise InvalidArgument(
+            f"variable {variable!r} cannot be the name of a file in {path}",
+            hint="rename it, or use one file for all variables: filename=",
+        )
+    return path / variable
+
+
+def _is_below(folder: Path, parts: Sequence[str]) -> bool:
+    """Whether no link between `folder` and the file leads out of it."""
+    if len(parts) == 1 or not is_local(folder):
+        return True
+    root = folder.resolve()
+    return folder.joinpath(*parts[:-1]).resolve().is_relative_to(root)
 
 
 def under(root: str, name: str | None, ugi: str = "") -> Path:

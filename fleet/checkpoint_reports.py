@@ -20,6 +20,7 @@ from bireme.io.catalog import (
 from bireme.io.checkpoint import Checkpoint, outdated, prune
 from bireme.io.files import written
 from bireme.io.streams import write_value
+from bireme.paths import file_of
 from bireme.text_tables import plain_text
 
 __all__ = ["convert", "diff", "list_all", "remove_old", "show", "verify"]
@@ -170,14 +171,10 @@ def convert(path: Path, to: Path, format: str) -> str:
         with written(to) as file:
             np.savez(file, **dict(_arrays(found)))  # type: ignore[arg-type]
     else:
-        strange = [name for name in found.names if Path(name).name != name]
-        if strange:
-            raise InvalidArgument(
-                f"variable {strange[0]!r} cannot be the name of a file", hint="use --format npz"
-            )
+        paths = {name: file_of(to, name) for name in found.names}
         to.mkdir(parents=True, exist_ok=True)
-        for name in found.names:
-            with written(to / name) as file:
+        for name, file_path in paths.items():
+            with written(file_path) as file:
                 write_value(file, _value(found, name))
     return f"wrote {len(found.names)} variables of step {found.step} to {to}"
 

@@ -23,7 +23,8 @@ def written(path: str | Path) -> Iterator[BinaryIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with draft.open("wb") as file:
+        draft.unlink(missing_ok=True)
+        with draft.open("xb" if is_local(path) else "wb") as file:  # a link is not followed
             yield cast(BinaryIO, file)
             file.flush()
             if is_local(path):

@@ -12,7 +12,7 @@ from bireme.arrays.growing_table import Table
 from bireme.arrays.values import SelectedRows
 from bireme.errors import UnsupportedError
 from bireme.ir import Program
-from bireme.paths import joined
+from bireme.paths import file_of
 
 __all__ = ["elsewhere", "fetch", "is_remote", "of_servers", "one_file", "whole_model"]
 
@@ -69,11 +69,11 @@ def fetch(executor: Any, dirname: str | Path, program: Program, wanted: Collecti
     fetching._trainer_id = program._trainer_id
     for name, parts in _groups(program).items():
         if name in wanted:
-            _receive(fetching, joined(dirname, name), _needed(parts))
+            _receive(fetching, file_of(dirname, name), _needed(parts))
     for name, endpoints in _of_tables(program).items():
         if name not in wanted:
             continue
-        attrs = {"endpoints": endpoints, "file_path": str(joined(dirname, name))}
+        attrs = {"endpoints": endpoints, "file_path": str(file_of(dirname, name))}
         names = {"remote_varnames": [name] * len(endpoints)}
         fetching.global_block().append_op(type="recv_save", attrs=attrs | names)
     executor.run(fetching)

@@ -11,7 +11,7 @@ from bireme.arrays.growing_table import Table
 from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import FormatError, InvalidArgument
 from bireme.ir import Program, Variable
-from bireme.paths import path_of
+from bireme.paths import file_of, path_of
 from bireme.runtime.scope import Scope
 
 from .files import read_bytes
@@ -72,7 +72,7 @@ def _values(
 ) -> Iterator[tuple[Variable, Any]]:
     for var in variables:
         place = places.get(var.name, Place(var.name))
-        path = folder / place.name
+        path = file_of(folder, place.name)
         if var.name not in places and not path.exists():
             continue
         reader = Reader(read_bytes(path, f"variable {place.name!r}"), str(path))

@@ -14,7 +14,7 @@ from bireme.arrays.namespaces import Array, to_host
 from bireme.errors import FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Program, Variable
 from bireme.ir.proto import to_bytes
-from bireme.paths import path_of
+from bireme.paths import file_of, path_of
 from bireme.runtime.scope import global_scope
 
 from .combined import is_safetensors, read_tensors
@@ -99,7 +99,7 @@ def _from_variables(path: Path, names: list[str] | None) -> State:
     if path.is_dir():
         found = (each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
         wanted = sorted(found) if names is None else names
-        return {name: _tensors(path / name, [name])[name] for name in wanted}
+        return {name: _tensors(file_of(path, name), [name])[name] for name in wanted}
     if names is None:
         raise InvalidArgument(
             f"{str(path)!r} is one file, which does not name its variables",
@@ -168,13 +168,18 @@ def _state(variables: Iterable[Variable]) -> State:
     return state
 
 
+def _array(value: Any) -> Array:
+    if not isinstance(value, np.ndarray | np.generic | float | int):
+        raise TypeError(f"a {type(value).__name__} among the arrays")
+    return np.asarray(value)
+
+
 def _unpickled(path: str) -> State:
     data = read_bytes(path, "the saved state")
     try:
         state = load_arrays(data, "latin1")
-        plain = {
-            str(k): np.asarray(v) for k, v in state.items() if k != "StructuredToParameterName@@"
-        }
+        named = {str(k): v for k, v in state.items() if k != "StructuredToParameterName@@"}
+        plain = {name: _array(value) for name, value in named.items()}
     except Exception as cause:  # damaged data can raise any error
         raise FormatError(
             "this is not a pickled dict of arrays",

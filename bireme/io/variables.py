@@ -11,7 +11,7 @@ from bireme.arrays.growing_table import Table
 from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument, UnsupportedError
 from bireme.ir import Parameter, Program, Variable, VarType, default_main_program
-from bireme.paths import is_local, joined
+from bireme.paths import file_of, is_local, joined
 from bireme.progress_bars import progress
 from bireme.runtime.scope import Scope, global_scope
 
@@ -102,7 +102,7 @@ def save_vars(
     if filename is None:
         with progress("saving", len(chosen), "variables") as done:
             for var in chosen:
-                with written(joined(dirname, var.name)) as file:
+                with written(file_of(dirname, var.name)) as file:
                     write_value(file, _value(scope, var))
                 done()
     elif chosen:
@@ -184,7 +184,7 @@ def _save_as_one(executor: Any, path: Path, program: Program, chosen: list[Varia
 
 def _fetched(folder: Path, var: Variable) -> Any:
     """The value that servers sent, or that this process holds."""
-    part = folder / var.name
+    part = file_of(folder, var.name)
     return _read_one(part, var) if part.exists() else _value(global_scope(), var)
 
 
@@ -253,7 +253,7 @@ def _separate(dirname: str | None, chosen: Sequence[Variable]) -> list[Any]:
     values = []
     with progress("loading", len(chosen), "variables") as done:
         for var in chosen:
-            values.append(_read_one(joined(dirname, var.name), var))
+            values.append(_read_one(file_of(dirname, var.name), var))
             done()
     return values
 
