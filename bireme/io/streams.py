@@ -126,7 +126,10 @@ class Reader:
                 raise self._damaged(f"a tensor of shape {list(desc.dims)}")
             count *= n
         data = np.frombuffer(self._take(count * item, "data"), dtype=np.dtype(numpy_name(dtype)))
-        return data.reshape(tuple(desc.dims)).copy()
+        try:
+            return data.reshape(tuple(desc.dims)).copy()
+        except ValueError:  # no elements, and dimensions that NumPy does not take
+            raise self._damaged(f"a tensor of shape {list(desc.dims)}") from None
 
     def _count(self, what: str, size: int) -> int:
         """A uint64 count of items of `size` bytes that must fit in the remaining data."""
