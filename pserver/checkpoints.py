@@ -43,6 +43,7 @@ class Keeper:
         kept = [v.name for v in block.vars.values() if is_persistable(v)]
         kept += [name for name in self._slices if block.has_var(name)]
         self._names = [name for name in dict.fromkeys(kept) if name not in passing]
+        self._begun = {name for name in self._names if scope.var(name).get() is not None}
 
     @property
     def part(self) -> str:
@@ -98,25 +99,28 @@ class Keeper:
 
     def restore(self, found: Checkpoint) -> None:
         """Take over what a checkpoint holds of this server's variables, however many servers saved
-        it; nothing changes unless all of it fits.
+        it; nothing changes unless all of it fits. It must hold what begins with a value; what it
+        does not hold besides, like the temporaries of a schedule, had none then and has none now.
 
         Raises:
             FormatError: something is missing, or has another shape or dtype.
         """
         known = set(found.names)
-        fresh: dict[str, Array] = {}
+        fresh: dict[str, Array | None] = {}
         for name in self._names:
             place = self._place(name)
             if name in self._slices and place.name not in known:  # servers cut otherwise then
                 place = self._slices[name]
             value: Array = self._scope.var(name).get()
-            if value is not None:
+            if place.name not in known and name not in self._begun:
+                fresh[name] = None
+            elif value is not None:
                 fresh[name] = self._fitting(found, place, value)
-            elif place.name in known:  # what trainers saw, which nobody has seen here yet
+            else:
                 fresh[name] = found.read(place.name, near=self.part)
         tables = [(table, *_rows_of(table, found)) for table in self._tables]
         for name, array in fresh.items():
-            self._scope.var(name).put(np.array(array))
+            self._scope.var(name).put(None if array is None else np.array(array))
         for table, ids, arrays in tables:
             table.write(ids, arrays)
 

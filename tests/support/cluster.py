@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from bireme.net.socket_server import accepting
 from bireme.pserver.core import Core
 from bireme.pserver.job_record import Known
 from bireme.pserver.membership import Limits
-from bireme.pserver.recovery import begin
+from bireme.pserver.recovery import begin, forget
 from bireme.pserver.requests import refused
 from bireme.pserver.server import Server as Shell
 from bireme.pserver.server_spec import Settings, read_settings
@@ -148,12 +149,18 @@ class LocalEndpoint:
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         server = self._servers[self.endpoint]
+        if server.unable is not None:
+            raise server.unable
         if server.dead:
             raise Unreachable("killed by the test")
         try:
-            answer: bytes = self._loop.start(server.service.call, request).result(timeout)
+            calling = self._loop.start(server.service.call, request)
+            server.calls.add(calling)
+            if server.dead:  # since it was called
+                calling.cancel()
+            answer: bytes = calling.result(timeout)
         except CancelledError:
-            raise Unreachable("the cluster is over") from None
+            raise Unreachable("nobody is there") from None
         except Exception as error:
             if server.dead:
                 raise Unreachable("killed by the test") from None
@@ -190,7 +197,9 @@ class Server:
         known: Known | None = None,
     ) -> None:
         self.dead = False
+        self.unable: BiremeError | None = None  # why nobody can take its place
         self.exchanges: list[LocalExchange] = []
+        self.calls: WeakSet[Future[Any]] = WeakSet()
         self.core = Core(settings, limits, known)
         self.updates = updates
         self.service = Shell(self.core, updates, tick=0.05)
@@ -223,6 +232,16 @@ class Server:
         self.dead = True
         for exchange in self.exchanges:
             exchange.cancel()
+        for call in list(self.calls):
+            call.cancel()
+
+    @contextmanager
+    def succeeded(self) -> Iterator[None]:
+        """Another begins here in its place; trainers hear why it cannot."""
+        try:
+            yield
+        except BiremeError as error:
+            self.unable = error
 
     def close(self) -> None:
         """Listen no longer."""
@@ -257,13 +276,31 @@ class Cluster:
         """Start the server that `program`'s listen_and_serv describes."""
         (op,) = [op for op in program.global_block().ops if op.type == "listen_and_serv"]
         settings = read_settings(op, program)
+        return self._serve(settings, program, scope, prepare)
+
+    def _serve(self, settings: Settings, *given: Any) -> Server:
+        program, scope, prepare = given
         updates = Updates(program, settings, scope, prepare)
         known = begin(program, settings, updates, time.time_ns(), self.disk)
         rejoin = 20.0 if updates.recorder is not None else 0.0
         limits = replace(self.limits, rejoin=rejoin)
         server = Server(settings, updates, self.loop, limits, self.carrier, known)
         self.servers[settings.endpoint] = server
+        server.outcome.add_done_callback(lambda done: self._ended(server, settings, *given))
         return server
+
+    def _ended(self, server: Server, *given: Any) -> None:
+        """As the process does: serve again if the job was started again as a whole."""
+
+        def again() -> None:
+            server.kill()
+            server.service.close()
+            with server.succeeded():
+                forget(server.updates)
+                self._serve(*given)
+
+        if server.service.starts_over:
+            threading.Thread(target=again).start()
 
     def dial(self, endpoint: str) -> Any:
         server = self.servers[endpoint]
