@@ -45,6 +45,10 @@ class Update:
         names = {n for op in self.ops for n in (*op.input_arg_names, *op.output_arg_names)}
         return frozenset(names - rates - {self.param.name, self.grad.name})
 
+    def has_rows(self, var: Variable) -> bool:
+        """Whether a variable of this update has a row for each row of the parameter."""
+        return var.name in self.own and var.shape == self.param.shape
+
     def cut(self, var: Variable) -> bool:
         """Whether a variable of this update is sliced with the parameter; those that the optimizer
         does not touch are not.
@@ -52,7 +56,7 @@ class Update:
         idle = self.optimizer.type == "rmsprop" and not self.optimizer.attrs.get("centered")
         if idle and var.name in self.optimizer.input("MeanGrad"):
             return False
-        return var.name in self.own and var.shape == self.param.shape
+        return self.has_rows(var)
 
     @property
     def state(self) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def _state(survey: Survey, table: Table) -> dict[str, list[str]]:
     if update is None:
         return {}
     block = survey.program.global_block()
-    rows = [name for name in update.state if update.cut(block.var(name))]
+    rows = [name for name in update.state if update.has_rows(block.var(name))]
     copies = [name for name in update.state if name not in rows]
     return {"bireme.table_state": rows, "bireme.table_copies": copies}
 
@@ -180,7 +180,7 @@ def _update(
         for name in (*renamed.input_arg_names, *renamed.output_arg_names):
             if not home.has_var(name):
                 var = source.var(name)
-                own = update.cut(var)
+                own = update.has_rows(var)
                 declare(home, var, shape=local if own else None, persistable=True)
                 state += [f"{table.param}:{name}"] if own else []
     return grad, state

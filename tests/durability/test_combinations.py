@@ -14,6 +14,8 @@ from .ways import EXACT, WAYS, is_known, outcome_of
 
 SAMPLE = {
     ("Adam", "dense", "exponential_decay"): ("launcher",),
+    ("RMSProp", "distributed", "constant"): ("launcher, `checkpoint`",),
+    ("RMSProp", "growing", "linear_lr_warmup"): ("server", "launcher"),
     ("Momentum", "`is_sparse`", "piecewise_decay"): ("both",),
 }
 
