@@ -1,6 +1,7 @@
 """Where the processes of a job run: the port, and this machine."""
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from .. import progress
+from . import keeper
 from .job import Job, Seat, arguments_of, inherited
 from .ports import Reservation
 
@@ -72,42 +74,58 @@ class LocalMachine:
 
 
 class LocalProcess:
-    """`bireme run` in a process group of its own."""
+    """`bireme run` below a keeper, which ends whatever it starts with it."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], files: Files) -> None:
         self.reports, writer = os.pipe()
+        control, self._control = os.pipe()
+        self._pids, pids = os.pipe()
         os.set_blocking(self.reports, False)
         variables = {**environ, progress.VARIABLE: str(writer)}
         if files.curves:
             variables[progress.CURVES] = str(files.curves.absolute())
+        keep = [sys.executable, "-I", "-S", keeper.__file__, str(control), str(pids)]
+        run = [sys.executable, "-u", "-m", "bireme.fleet.scripts.script"]
         try:
             with open(files.log, "ab") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-u", "-m", "bireme.fleet.scripts.script", *command],
+                    [*keep, *run, *command],
                     env=variables,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    pass_fds=(writer,),
+                    pass_fds=(writer, control, pids),
                     process_group=0,
                 )
         finally:
-            os.close(writer)
+            for descriptor in (writer, control, pids):
+                os.close(descriptor)
         self.life = os.pidfd_open(self._process.pid)
 
-    @property
+    @functools.cached_property
     def pid(self) -> int:
-        return self._process.pid
+        """Of the process itself, not of its keeper, which knows it."""
+        with open(self._pids, "rb") as told:
+            return int(told.read() or 0)
 
     def signal(self, number: signal.Signals) -> None:
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+        """SIGKILL ends the keeper as well, if it comes twice."""
+        if number != signal.SIGKILL:
+            with contextlib.suppress(OSError):
+                os.write(self._control, bytes([number]))
+        elif self._control >= 0:
+            self._release()
+        else:
+            self._process.kill()
+
+    def _release(self) -> None:
+        """The keeper kills all when nothing can come through the pipe any more."""
+        control, self._control = self._control, -1
+        os.close(control)
 
     def wait(self) -> int:
-        """Also kills the descendants that remain: its pid is not reused before it is reaped, so the
-        group is still its own.
-        """
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        self.signal(signal.SIGKILL)
-        return self._process.wait()
+        code = self._process.wait()
+        _ = self.pid  # whose pipe is closed by this
+        if self._control >= 0:
+            self._release()
+        return code

@@ -58,7 +58,7 @@ class Seated:
             self._process.signal(signal.Signals(number))
 
     def run(self, order: Order) -> Iterator[News]:
-        """Run the process to its end. It dies with this thread, hence with the actor."""
+        """Run the process to its end. It dies with the actor."""
         if self._reservation is None and (problem := self._reserve_again(order.endpoints)):
             yield "log", f"bireme: {problem}\n".encode()
             yield "exit", 1

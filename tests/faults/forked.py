@@ -12,6 +12,7 @@ import faulthandler
 import gc
 import importlib
 import io
+import itertools
 import os
 import select
 import signal
@@ -22,6 +23,9 @@ import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
+
+from bireme.fleet import progress
+from bireme.fleet.launcher import keeper
 
 from . import points
 
@@ -56,7 +60,9 @@ def preload() -> None:
 
 
 class Forked:
-    """What `subprocess.Popen` gives for `python [-u] -m MODULE ...`, of a fork."""
+    """What `subprocess.Popen` gives for `python [-u] -m MODULE ...`, also below a keeper, of a
+    fork.
+    """
 
     def __init__(
         self,
@@ -68,17 +74,14 @@ class Forked:
         pass_fds: Sequence[int] = (),
         process_group: int = 0,
     ) -> None:
-        words = list(command[1:])
-        if words[0] == "-u":
-            del words[0]
-        assert words[0] == "-m", words
+        words = _words(command)
         assert threading.active_count() == 1, threading.enumerate()
         sys.stdout.flush()
         sys.stderr.flush()
         self.returncode: int | None = None
         self.pid = os.fork()
         if not self.pid:
-            _become(words[1:], env, stdout.fileno(), pass_fds)
+            _become(words, env, stdout.fileno(), pass_fds)
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, 0)  # by whoever comes first
 
@@ -113,6 +116,15 @@ class Forked:
         pid, status = os.waitpid(self.pid, options)
         if pid:
             self.returncode = os.waitstatus_to_exitcode(status)
+
+
+def _words(command: Sequence[str]) -> list[str]:
+    """What to become, and its arguments: a name in `_mains` comes first."""
+    words = list(itertools.dropwhile(("-u", "-I", "-S").__contains__, command[1:]))
+    if words[0] == keeper.__file__:
+        return words
+    assert words[0] == "-m", words
+    return words[1:]
 
 
 def _become(words: list[str], env: Mapping[str, str], log: int, kept: Sequence[int]) -> NoReturn:
@@ -209,4 +221,17 @@ def _script(words: list[str]) -> None:
     run_script(words[1], words[2:])
 
 
-_mains = {"bireme": _launch, "bireme.fleet.scripts.script": _script}
+def _keep(words: list[str]) -> None:
+    """`python keeper.py CONTROL PIDS COMMAND`."""
+
+    def become(command: Sequence[str], environ: Mapping[str, str]) -> None:
+        _become(_words(command), environ, 1, [int(environ[progress.VARIABLE])])
+
+    keeper.main(int(words[1]), int(words[2]), words[3:], become)
+
+
+_mains = {
+    "bireme": _launch,
+    "bireme.fleet.scripts.script": _script,
+    keeper.__file__: _keep,
+}

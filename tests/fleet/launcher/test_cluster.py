@@ -181,15 +181,38 @@ def test_no_child_survives_kill_9_of_the_launcher(launch: Launch, tmp_path: Path
     assert all_gone(children)
 
 
+DAEMON = """
+import subprocess, time
+code = "import os, time; os.fork() and os._exit(0); print('pid', os.getpid()); time.sleep(60)"
+subprocess.run([sys.executable, "-u", "-c", code], start_new_session=True, env={})
+time.sleep(SECONDS)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_daemon_of_a_child_survives_the_launcher(
+    launch: Launch, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = launch(DAEMON.replace("SECONDS", "60"), "--servers", "1", "--trainers", "1")
+    daemons = pids(tmp_path / "logs", 2)
+    process.send_signal(number)
+    finish(process)
+    assert all_gone(daemons)
+
+
 def test_what_a_child_started_ends_with_it(launch: Launch, tmp_path: Path) -> None:
-    body = """
-        import subprocess
-        print("pid", subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid)
-    """
-    process = launch(body, "--servers", "1", "--trainers", "1")
-    grandchildren = pids(tmp_path / "logs", 2)
+    process = launch(DAEMON.replace("SECONDS", "0"), "--servers", "1", "--trainers", "1")
+    daemons = pids(tmp_path / "logs", 2)
     assert finish(process)[0] == 0
-    assert all_gone(grandchildren)
+    assert all_gone(daemons)
+
+
+def test_a_process_that_is_killed_with_its_keeper_is_killed(launch: Launch, tmp_path: Path) -> None:
+    process = launch(WAIT, "--servers", "1", "--trainers", "1", "--grace", "0.5")
+    children = pids(tmp_path / "logs", 2)
+    psutil.Process(children[0]).parent().kill()
+    assert finish(process)[0] == 128 + signal.SIGKILL
+    assert all_gone(children)
 
 
 def test_reports_appear_in_the_table(launch: Launch) -> None:
