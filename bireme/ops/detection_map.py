@@ -43,7 +43,6 @@ def detection_map(
     FalsePos: Array | None,
     FalsePos_lod: Any,
     class_num: int,
-    background_label: int,
     overlap_threshold: float,
     evaluate_difficult: bool,
     ap_type: str,
@@ -65,7 +64,7 @@ def detection_map(
         counted = easy | evaluate_difficult
         counts += np.bincount(rows[counted, 0].astype(int), minlength=class_num)[:class_num]
         _count_image(found[a:b], rows, counted, overlap_threshold, true, false)
-    mean = _mean_precision(counts, true, false, background_label, ap_type)
+    mean = _mean_precision(counts, true, false, ap_type)
     written = (_written(xp, hits, class_num) for hits in (true, false))
     pos = xp.asarray(counts.astype(np.int32).reshape(-1, 1))
     return (xp.asarray([mean], dtype="float32"), pos, *written)
@@ -109,10 +108,14 @@ def _count_image(
             false.setdefault(label, []).append((score, int(not hit)))
 
 
-def _mean_precision(counts: Array, true: Hits, false: Hits, background: int, ap_type: str) -> float:
+def _mean_precision(counts: Array, true: Hits, false: Hits, ap_type: str) -> float:
+    """The mean over all classes that have objects, the background class included, as in Fluid."""
     precisions = []
     for label, count in enumerate(counts.tolist()):
-        if not count or label == background or label not in true:
+        if not count:
+            continue
+        if label not in true:
+            precisions.append(0.0)
             continue
         score = np.array([s for s, _ in true[label]])
         order = np.argsort(-score, kind="stable")

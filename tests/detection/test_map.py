@@ -34,6 +34,27 @@ def _batch(step: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("background", [0, 1, 2])
+def test_a_class_whose_objects_are_all_missed_counts(background: int) -> None:
+    place, box = fluid.CPUPlace(), [0.1, 0.1, 0.5, 0.5]
+    feed = {
+        "d": fluid.create_lod_tensor(np.float32([[1, 0.9, *box]]), [[1]], place),
+        "l": fluid.create_lod_tensor(np.float32([[1], [2]]), [[2]], place),
+        "b": fluid.create_lod_tensor(np.float32([box, box]), [[2]], place),
+    }
+    found, label, truth = (
+        fluid.layers.data(name, [width], lod_level=1)
+        for name, width in (("d", 6), ("l", 1), ("b", 4))
+    )
+    metric = fluid.metrics.DetectionMAP(
+        found, label, truth, class_num=3, background_label=background
+    )
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    (mean,) = exe.run(feed=feed, fetch_list=[metric.get_map_var()[0]])
+    assert mean.item() == 0.5
+
+
 @pytest.mark.parametrize(("given", "expected"), RECORDED)
 def test_precision_is_that_of_fluid(given: dict[str, Any], expected: list[Any]) -> None:
     main, startup = fluid.Program(), fluid.Program()

@@ -35,4 +35,11 @@ FORMULAS = (
         f"{_REASON}; the factor tends to 1",
         _CURVES,
     ),
+    Formula(
+        "`metrics.DetectionMAP(background_label=...)`",
+        "leaves the background class out of the mean",
+        "count every class that has objects",
+        "a model measures what it measured with 1.8.5; no object bears the background label",
+        "detection/test_map.py::test_a_class_whose_objects_are_all_missed_counts",
+    ),
 )
