@@ -22,6 +22,7 @@ from bireme.ir import (
     VarType,
     default_main_program,
     name_scope,
+    several,
 )
 
 __all__ = [
@@ -241,7 +242,7 @@ def set_gradient_clip(
         warnings.warn(
             "set_gradient_clip after minimize changes nothing: call it before", stacklevel=2
         )
-    chosen = block.all_parameters() if param_list is None else list(param_list)
+    chosen = block.all_parameters() if param_list is None else several(param_list)
     for item in chosen:
         param = block.var(item) if isinstance(item, str) else item
         if not isinstance(param, Parameter):

@@ -16,6 +16,8 @@ from bireme.ir import (
     Program,
     Variable,
     grad_name,
+    several,
+    several_names,
 )
 from bireme.ops.table import ROWS, no_gradient
 
@@ -64,8 +66,8 @@ def append_backward(
     mark_loss(block, loss.name)
     derive: Derive | None = None
     if checkpoints:
-        derive = recomputing(_names(checkpoints))
-    stopped = _names(no_grad_set)
+        derive = recomputing(several_names(checkpoints))
+    stopped = several_names(no_grad_set)
     made = differentiate(block, {loss.name: None}, (), stopped, callbacks or (), derive)
     pairs = []
     for param in _parameters(program, parameter_list):
@@ -86,13 +88,13 @@ def gradients(
 
     `target_gradients` weight the targets (default: ones). Shapes are those of the inputs.
     """
-    outs, ins = _list(targets), _list(inputs)
-    weights = _list(target_gradients) if target_gradients is not None else [None] * len(outs)
+    outs, ins = several(targets), several(inputs)
+    weights = several(target_gradients) if target_gradients is not None else [None] * len(outs)
     if len(weights) != len(outs):
         raise InvalidArgument(f"{len(outs)} targets but {len(weights)} target gradients")
     block = outs[0].block
     seeds = {t.name: None if w is None else w.name for t, w in zip(outs, weights, strict=True)}
-    stopped = _names(no_grad_set)
+    stopped = several_names(no_grad_set)
     made = differentiate(block, seeds, [v.name for v in ins], stopped, (), seed=append_ones_like)
     found = [made.get(v.name) for v in ins]
     return [None if name is None else block._var_recursive(name) for name in found]
@@ -213,7 +215,7 @@ def _parameters(program: Program, wanted: Iterable[Variable | str] | None) -> li
     if wanted is None:
         return [p for p in program.all_parameters() if p.trainable]
     block = program.global_block()
-    found = [block._var_recursive(n) for n in _names(wanted)]
+    found = [block._var_recursive(n) for n in several_names(wanted)]
     for var in found:
         if not isinstance(var, Parameter):
             raise InvalidArgument(f"{var.name!r} in parameter_list is not a parameter")
@@ -227,11 +229,3 @@ def _forward_names(path: Sequence[Operator], inputs: Collection[str]) -> list[st
             dict.fromkeys(n for n in op.input_arg_names + op.output_arg_names if n != EMPTY)
         )
     return list(names)
-
-
-def _names(given: Iterable[Variable | str] | None) -> list[str]:
-    return [v if isinstance(v, str) else v.name for v in given or ()]
-
-
-def _list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]

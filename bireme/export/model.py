@@ -17,7 +17,7 @@ from bireme.io import load_inference_model
 from bireme.io.files import written
 from bireme.io.inference import inference_program, without_feed_fetch
 from bireme.io.variables import is_persistable
-from bireme.ir import Block, Operator, Program, Variable
+from bireme.ir import Block, Operator, Program, Variable, several_names
 from bireme.runtime.executor import Executor
 from bireme.runtime.scope import Scope, global_scope, scope_guard
 from bireme.version import __version__
@@ -62,15 +62,15 @@ def save_onnx(
 
 def to_onnx(
     program: Program,
-    feeded_var_names: Sequence[str],
-    target_vars: Sequence[Variable],
+    feeded_var_names: Sequence[str] | str,
+    target_vars: Sequence[Variable] | Variable,
     scope: Scope | None = None,
 ) -> Any:
     """The ModelProto that computes `target_vars` from the fed variables, with the parameters of
     `scope`; see `save_onnx`.
     """
-    names = [v.name for v in target_vars]
-    model = without_feed_fetch(inference_program(program, feeded_var_names, names))
+    feeds, names = several_names(feeded_var_names), several_names(target_vars)
+    model = without_feed_fetch(inference_program(program, feeds, names))
     return _converted(*model, scope or global_scope())
 
 

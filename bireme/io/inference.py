@@ -8,7 +8,16 @@ from typing import Any
 
 from bireme.arrays.namespaces import to_host
 from bireme.errors import FormatError, UnsupportedError, WrongType
-from bireme.ir import Operator, Program, Variable, VarType, default_main_program, unique_name
+from bireme.ir import (
+    Operator,
+    Program,
+    Variable,
+    VarType,
+    default_main_program,
+    several,
+    several_names,
+    unique_name,
+)
 from bireme.ir.proto import from_bytes, to_bytes
 from bireme.passes.pipeline import for_serving
 from bireme.passes.prune import prune
@@ -27,8 +36,8 @@ _ASKING = frozenset(("split_ids", "prefetch", "merge_ids", "distributed_lookup_t
 
 def save_inference_model(
     dirname: str,
-    feeded_var_names: Sequence[str] | str,
-    target_vars: Sequence[Variable] | Variable,
+    feeded_var_names: Sequence[str] | str | None,
+    target_vars: Sequence[Variable] | Variable | None,
     executor: Any,
     main_program: Program | None = None,
     model_filename: str | None = None,
@@ -51,10 +60,7 @@ def save_inference_model(
         UnknownName: a feed or target is not in the program.
         UnsupportedError: the model looks tables up at servers.
     """
-    feeds = (
-        [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names or [])
-    )
-    targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars or [])
+    feeds, targets = several_names(feeded_var_names), several(target_vars)
     missing = not targets and export_for_deployment
     if missing or not all(isinstance(t, Variable) for t in targets):
         raise WrongType("target_vars must be variables of the program")

@@ -10,7 +10,7 @@ import numpy as np
 from bireme.arrays.growing_table import Table
 from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument, UnsupportedError
-from bireme.ir import Parameter, Program, Variable, VarType, default_main_program
+from bireme.ir import Parameter, Program, Variable, VarType, default_main_program, several
 from bireme.paths import file_of, is_local, joined
 from bireme.progress_bars import progress
 from bireme.runtime.scope import Scope, global_scope
@@ -276,7 +276,7 @@ def _chosen(
         found = [v for v in program.list_vars() if predicate is None or predicate(v)]
     else:
         block = program.global_block()
-        found = [block.var(v) if isinstance(v, str) else v for v in vars]
+        found = [block.var(v) if isinstance(v, str) else v for v in several(vars)]
     by_name = {v.name: v for v in found if v.type not in _NOT_SAVED}
     return [by_name[name] for name in sorted(by_name)]
 

@@ -26,7 +26,7 @@ from .program import (
 )
 from .schema import SCHEMAS, Schema, nearest, schema_of
 from .text import parse_program
-from .variable import Parameter, Variable
+from .variable import Parameter, Variable, several, several_names
 from .verify import verify
 
 __all__ = [
@@ -60,6 +60,8 @@ __all__ = [
     "parse_program",
     "program_guard",
     "schema_of",
+    "several",
+    "several_names",
     "switch_main_program",
     "switch_startup_program",
     "to_dtype",

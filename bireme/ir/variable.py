@@ -1,9 +1,9 @@
 """Variables. A variable belongs to one block; editing it edits its program."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, WrongType
 
 from . import unique_name
 from .dtypes import VarType, numpy_name, to_dtype
@@ -252,3 +252,23 @@ class Parameter(Variable):
         return print_parameter(self)
 
     __repr__ = __str__
+
+
+def several(given: Any) -> list[Any]:
+    """The items of an argument that takes a variable or name, or several; none for None.
+
+    Raises:
+        WrongType: neither.
+    """
+    if given is None:
+        return []
+    if isinstance(given, str | Variable):
+        return [given]
+    if not isinstance(given, Iterable):
+        raise WrongType(f"expected variables or names, got {type(given).__name__}")
+    return list(given)
+
+
+def several_names(given: Any) -> list[str]:
+    """`several`, as names."""
+    return [v if isinstance(v, str) else v.name for v in several(given)]

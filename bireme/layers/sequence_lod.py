@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bireme.errors import InvalidArgument
-from bireme.ir import Variable, to_dtype
+from bireme.ir import Variable, several, to_dtype
 
 from .helper import LayerHelper
 from .single import append, checked
@@ -169,8 +169,9 @@ def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Var
 
 def sequence_concat(input: Sequence[Variable], name: str | None = None) -> Variable:
     """The sequences of all inputs, each joined with its like."""
-    inputs = {"X": [checked(x, "sequence_concat", "input") for x in input]}
-    return append("sequence_concat", inputs, name=name, dtype=input[0].dtype)
+    xs = several(input)
+    inputs = {"X": [checked(x, "sequence_concat", "input") for x in xs]}
+    return append("sequence_concat", inputs, name=name, dtype=xs[0].dtype)
 
 
 def sequence_reshape(input: Variable, new_dim: int) -> Variable:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bireme.errors import InvalidArgument
-from bireme.ir import Variable
+from bireme.ir import Variable, several
 
 from .helper import LayerHelper
 from .single import append, checked
@@ -234,8 +234,9 @@ def multiplex(inputs: Sequence[Variable], index: Variable) -> Variable:
 def meshgrid(input: Sequence[Variable], name: str | None = None) -> list[Variable]:
     """Each vector spread over the grid that all of them span."""
     helper = LayerHelper("meshgrid", name=name)
-    outs = [helper.create_variable_for_type_inference(x.dtype) for x in input]
-    helper.append_op(type="meshgrid", inputs={"X": list(input)}, outputs={"Out": outs})
+    xs = several(input)
+    outs = [helper.create_variable_for_type_inference(x.dtype) for x in xs]
+    helper.append_op(type="meshgrid", inputs={"X": xs}, outputs={"Out": outs})
     return outs
 
 

@@ -25,6 +25,8 @@ from bireme.ir import (
     device_guard,
     name_scope,
     program_guard,
+    several,
+    several_names,
     unique_name,
 )
 from bireme.layers.helper import LayerHelper
@@ -127,7 +129,7 @@ class Optimizer(Minimizer):
                 f"a learning rate must be a number or a Variable, got {learning_rate!r}",
                 hint="schedules of bireme.layers return such a variable",
             )
-        self._parameter_list = list(parameter_list) if parameter_list else None
+        self._parameter_list = several(parameter_list) or None
         self.regularization = self.regularizer = regularization
         self._grad_clip = _checked_clip(grad_clip)
         self._name = name
@@ -289,7 +291,7 @@ class Optimizer(Minimizer):
         self._dtype = loss.dtype
         program = loss.block.program
         stopped = self._get_no_grad_set(loss, no_grad_set)
-        parameters = list(parameter_list) if parameter_list else self._parameter_list
+        parameters = several(parameter_list) or self._parameter_list
         with program_guard(program, startup_program):
             pairs: list[Pair] = list(
                 append_backward(
@@ -311,7 +313,7 @@ class Optimizer(Minimizer):
 
     def _get_no_grad_set(self, loss: Variable, no_grad_set: Iterable[Any] | None) -> set[str]:
         """The given names, and every frozen parameter."""
-        names = {v if isinstance(v, str) else v.name for v in no_grad_set or ()}
+        names = set(several_names(no_grad_set))
         block = loss.block.program.global_block()
         return names | {p.name for p in block.iter_parameters() if not p.trainable}
 

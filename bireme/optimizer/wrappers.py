@@ -16,6 +16,7 @@ from bireme.ir import (
     Variable,
     default_startup_program,
     program_guard,
+    several,
 )
 from bireme.ir.names import accumulated_name, grad_name
 
@@ -120,7 +121,7 @@ class RecomputeOptimizer(Optimizer):
 
     def _set_checkpoints(self, checkpoints: Sequence[Variable | str]) -> None:
         """Say which variables of the forward pass are kept."""
-        self._checkpoints = list(checkpoints)
+        self._checkpoints = several(checkpoints)
 
     def backward(
         self,

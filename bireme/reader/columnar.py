@@ -12,7 +12,7 @@ import numpy as np
 
 from bireme.errors import BiremeError, FormatError, InvalidArgument
 from bireme.extras import library
-from bireme.ir import Variable
+from bireme.ir import Variable, several
 from bireme.paths import is_local, path_of, reported
 
 from .rows import Column, Rows, to_feeds
@@ -45,7 +45,7 @@ def arrow_batches(
     """
     if batch_size < 1:
         raise InvalidArgument(f"batch_size is {batch_size}", hint="give a positive number")
-    slots = list(feed_list)
+    slots = several(feed_list)
 
     def batches() -> Iterator[dict[str, Any]]:
         rows = max(1, ROWS // batch_size) * batch_size

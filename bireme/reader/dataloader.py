@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bireme.errors import BiremeError, FeedError, InvalidArgument
-from bireme.ir import Variable, unique_name
+from bireme.ir import Variable, several, several_names, unique_name
 
 from .channel import Channel, pumped
 from .dealing import dealt, place_count, shown
@@ -51,7 +51,7 @@ class GeneratorLoader(Positioned):
             raise InvalidArgument("return_list needs an iterable loader", hint="set iterable=True")
         if not iterable and not feed_list:
             raise InvalidArgument("a loader that is not iterable needs a feed_list")
-        self.variables = list(feed_list or ())
+        self.variables = several(feed_list)
         self.iterable = iterable
         self.name = unique_name.generate("loader")
         self._ahead = (capacity or 2) if use_double_buffer else 1
@@ -238,7 +238,7 @@ class DataLoader(Positioned):
         if not return_list and not feed_list:
             raise InvalidArgument("a loader of feeds needs a feed_list", hint="or return_list=True")
         self._dataset = dataset
-        self._names = [v.name for v in feed_list or ()]
+        self._names = several_names(feed_list)
         self._return_list = return_list
         self._sampler = batch_sampler
         self._batch = (batch_size, shuffle, drop_last)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme.errors import ConfigError, FormatError, InvalidArgument
-from bireme.ir import Variable
+from bireme.ir import Variable, several
 from bireme.paths import is_url, path_of, problem, reported, under
 from bireme.progress_bars import progress
 
@@ -51,16 +51,16 @@ class DatasetBase:
             raise InvalidArgument(f"thread_num is {thread_num}", hint="give a positive number")
         self.thread_num = thread_num
 
-    def set_filelist(self, filelist: Sequence[str]) -> None:
+    def set_filelist(self, filelist: Sequence[str] | str) -> None:
         """Files of MultiSlot lines, or of Parquet or Arrow (`.parquet`, `.pq`, `.arrow`,
         `.feather`, `.arrows`), whose columns are the slots by name. A name may be a URL that fsspec
         knows.
         """
-        self.filelist = list(filelist)
+        self.filelist = [filelist] if isinstance(filelist, str) else list(filelist)
 
     def set_use_var(self, var_list: Sequence[Variable]) -> None:
         """The data variables, in the order of the slots of a line."""
-        self.slots = list(var_list)
+        self.slots = several(var_list)
 
     def set_pipe_command(self, pipe_command: str) -> None:
         """A shell command that turns a file on its standard input into MultiSlot lines."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from bireme.arrays.values import LoDTensor, lengths_to_lod
 from bireme.errors import FeedError
-from bireme.ir import Program, Variable, default_main_program
+from bireme.ir import Program, Variable, default_main_program, several
 
 __all__ = ["DataFeeder"]
 
@@ -26,7 +26,7 @@ class DataFeeder:
         self, feed_list: Sequence[Variable | str], place: Any = None, program: Program | None = None
     ) -> None:
         block = (program or default_main_program()).global_block()
-        self.variables = [block.var(v) if isinstance(v, str) else v for v in feed_list]
+        self.variables = [block.var(v) if isinstance(v, str) else v for v in several(feed_list)]
         self.place = place
 
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from bireme.arrays.namespaces import namespace
 from bireme.arrays.places import Place
 from bireme.arrays.random import Clock
-from bireme.ir import Block, Operator, VarType
+from bireme.ir import Block, Operator, OpRole, VarType
 from bireme.ir.names import without_grad
 from bireme.ops.table import ROWS
 from bireme.passes.fuse_elementwise import GROUP
@@ -39,7 +39,7 @@ class Request:
     """The parameters of a plan; equal requests for one version of a program share a plan.
 
     `whole` keeps every value that an enclosing block declares, for blocks run on their own; `prune`
-    runs only what the fetches need.
+    runs only what the fetches and the updates of an optimizer need.
     """
 
     block: int
@@ -58,6 +58,7 @@ def compile(block: Block, request: Request) -> Plan:
     lasting = _lasting(block, found, whole=request.whole)
     if request.prune:
         wanted = [name for name in request.fetches if name not in request.feeds]
+        wanted += [n for a in found if a.op.role & OpRole.Optimize for n in a.writes]
         chosen = live(found, wanted, frozenset(), request.feeds)
     else:
         chosen = live(found, request.fetches, lasting)

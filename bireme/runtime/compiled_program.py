@@ -38,6 +38,7 @@ class Runs(Runner, Protocol):
         scope: Scope,
         *,
         return_numpy: bool = True,
+        prune: bool = False,
         build: Build | None = None,
     ) -> list[Any]:
         """Run a program once, as `build` rewrites it."""
@@ -111,13 +112,15 @@ class CompiledProgram:
         scope: Scope,
         return_numpy: bool = True,
         return_merged: bool = True,
+        *,
+        prune: bool = False,
     ) -> list[Any]:
         """Implements `Executor.run` for this program."""
         places = self._places or [executor.place]
         _check_devices(places)
         self._draw()
         for _ in range(max(self._execution.num_iteration_per_run, 1)):
-            results = self._run_once(executor, len(places), feed, fetch_list, scope)
+            results = self._run_once(executor, len(places), feed, fetch_list, scope, prune=prune)
         if return_merged:
             return [_merged(values, return_numpy=return_numpy) for values in results]
         return [[_shown(v, return_numpy=return_numpy) for v in values] for values in results]
@@ -130,14 +133,22 @@ class CompiledProgram:
             draw(self._program, path)
 
     def _run_once(
-        self, executor: Runs, count: int, feed: Any, fetch_list: Any, scope: Scope
+        self,
+        executor: Runs,
+        count: int,
+        feed: Any,
+        fetch_list: Any,
+        scope: Scope,
+        *,
+        prune: bool,
     ) -> list[list[Any]]:
         if isinstance(feed, list | tuple) and count == 1 and len(feed) == 1:
             feed = feed[0]
         if count == 1:
             values = executor.step(
-                self._program, feed, fetch_list, scope, return_numpy=False, build=self._build
-            )
+                self._program, feed, fetch_list, scope,
+                return_numpy=False, prune=prune, build=self._build,
+            )  # fmt: skip
             return [[value] for value in values]
         if len(self._program._trainers_endpoints) > 1:
             raise UnsupportedError(
@@ -156,7 +167,7 @@ class CompiledProgram:
         ) -> list[Any]:
             step = self._step + self._program._runs_before
             clock = Clock(self._program._trainer_id * count + i, step)
-            return executor.values(program, given, names, at, clock)
+            return executor.values(program, given, names, at, clock, prune=prune)
 
         self._step += 1
         feed = feed or from_loaders(self._program, count)

@@ -36,6 +36,8 @@ class Runner(Protocol):
         fetches: Sequence[str],
         scope: Scope,
         clock: Clock,
+        *,
+        prune: bool = False,
     ) -> list[Any]:
         """Run a program once with a given clock."""
         ...

@@ -30,7 +30,7 @@ from .compile import Request, compile
 from .compiled_program import CompiledProgram
 from .context import RunContext
 from .device import device_of
-from .feeding import batch_size, check_kinds, fetch_names, from_loaders
+from .feeding import batch_size, check_kinds, fetch_names, fetches_update, from_loaders
 from .fetching import fetched, figures
 from .observe import observer
 from .plan import Plan
@@ -90,7 +90,8 @@ class Executor:
             scope: where lasting variables live; by default the global scope.
             return_numpy: arrays, or else LoDTensors.
             return_merged: one value for all replicas, or else a list per fetch.
-            use_prune: run only what the fetches need.
+            use_prune: run only what the fetches and the updates of an optimizer need. The result of
+                `minimize` in `fetch_list` sets it.
         Plans are always cached, so `use_program_cache` changes nothing; nor do the names of feed
         and fetch.
 
@@ -101,14 +102,15 @@ class Executor:
         self._check_open()
         scope = scope or global_scope()
         program = _carried(program or default_main_program())
+        prune = use_prune or fetches_update(fetch_list)
         if isinstance(program, CompiledProgram):
-            return program.run(self, feed, fetch_list, scope, return_numpy, return_merged)
+            return program.run(
+                self, feed, fetch_list, scope, return_numpy, return_merged, prune=prune
+            )
         if isinstance(feed, list | tuple) and len(feed) == 1:
             (feed,) = feed
         check_kinds(program, feed)
-        return self.step(
-            program, feed, fetch_list, scope, return_numpy=return_numpy, prune=use_prune
-        )
+        return self.step(program, feed, fetch_list, scope, return_numpy=return_numpy, prune=prune)
 
     def step(
         self,
@@ -206,11 +208,13 @@ class Executor:
         fetches: Sequence[str],
         scope: Scope,
         clock: Clock,
+        *,
+        prune: bool = False,
     ) -> list[Any]:
         """Run once with a given clock, for callers that run a program as several replicas."""
         self._check_open()
         version = self._planner.version(program)
-        plan, frame = self._run(version, program, feed, tuple(fetches), scope, clock)
+        plan, frame = self._run(version, program, feed, tuple(fetches), scope, clock, prune=prune)
         return fetched(plan, frame, return_numpy=False)
 
     def close(self) -> None:

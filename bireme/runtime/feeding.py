@@ -2,7 +2,7 @@
 
 import difflib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,17 @@ from bireme.arrays.namespaces import Array, to_device
 from bireme.arrays.places import Place
 from bireme.arrays.values import Lod, LoDTensor, is_valid_lod, lengths_to_lod
 from bireme.errors import FeedError, WrongType, as_builtin
-from bireme.ir import Block, Operator, Program, Variable, VarType
+from bireme.ir import Block, Operator, Program, Variable, VarType, several
 
-__all__ = ["Feeder", "batch_size", "feeder", "fetch_names", "from_loaders", "known_feeds"]
+__all__ = [
+    "Feeder",
+    "batch_size",
+    "feeder",
+    "fetch_names",
+    "fetches_update",
+    "from_loaders",
+    "known_feeds",
+]
 
 Feeder = Callable[[Any], tuple[Array, Lod]]
 
@@ -66,10 +74,7 @@ def fetch_names(block: Block, fetch_list: Any) -> tuple[str, ...]:
     Raises:
         FeedError: the program has no such variable.
     """
-    if fetch_list is None:
-        return ()
-    items = [fetch_list] if isinstance(fetch_list, str | Variable) else fetch_list
-    names = tuple(_fetch_name(item) for item in items if not _is_update(item))
+    names = tuple(_fetch_name(item) for item in _items(fetch_list) if not _is_update(item))
     for name in names:
         if name not in block.vars:
             raise FeedError(
@@ -79,9 +84,25 @@ def fetch_names(block: Block, fetch_list: Any) -> tuple[str, ...]:
     return names
 
 
+def fetches_update(fetch_list: Any) -> bool:
+    """Whether a fetch list holds the result of `minimize`, or update operators."""
+    return any(map(_is_update, _items(fetch_list)))
+
+
+def _items(fetch_list: Any) -> Iterator[Any]:
+    """The items of a fetch list; lists inside it are part of it."""
+    for item in [fetch_list] if isinstance(fetch_list, Operator) else several(fetch_list):
+        if isinstance(item, list | tuple) and not _is_update(item):
+            yield from _items(item)
+        else:
+            yield item
+
+
 def _is_update(item: Any) -> bool:
-    """Whether the item is the result of `minimize`, which holds operators and no value."""
-    return isinstance(item, Operator | tuple | list)
+    """Whether the item is an operator, or the operators and pairs that `minimize` returns."""
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], list):
+        return all(isinstance(op, Operator) for op in item[0])
+    return isinstance(item, Operator)
 
 
 def _fetch_name(item: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bireme.errors import InvalidArgument
-from bireme.ir import Program, Variable
+from bireme.ir import Program, Variable, several, several_names
 from bireme.progress_bars import progress
 
 from .scope import Scope
@@ -68,8 +68,8 @@ def over_dataset(
         raise InvalidArgument("dataset is missing", hint="make one with fluid.DatasetFactory()")
     if thread:
         dataset.set_thread(thread)
-    fetches = list(fetch_list or [])
-    labels = list(fetch_info or [v if isinstance(v, str) else v.name for v in fetches])
+    fetches = several(fetch_list)
+    labels = list(fetch_info or several_names(fetches))
     if len(labels) != len(fetches):
         raise InvalidArgument(f"{len(fetches)} fetches but {len(labels)} labels in fetch_info")
     watched = list(fetch_handler.var_dict.values()) if fetch_handler else []

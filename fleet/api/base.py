@@ -167,8 +167,8 @@ class Fleet(ABC):
         self,
         executor: Any,
         dirname: str,
-        feeded_var_names: Sequence[str],
-        target_vars: Sequence[Variable],
+        feeded_var_names: Sequence[str] | str,
+        target_vars: Sequence[Variable] | Variable,
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> None: ...

@@ -116,15 +116,15 @@ class Collective(Fleet):
         self,
         executor: Any,
         dirname: str,
-        feeded_var_names: Sequence[str] | None = None,
-        target_vars: Sequence[Variable] | None = None,
+        feeded_var_names: Sequence[str] | str | None = None,
+        target_vars: Sequence[Variable] | Variable | None = None,
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> None:
         """Save what is needed to compute `target_vars` from the fed variables."""
         program = self._saved(executor, main_program)
         io.save_inference_model(
-            dirname, feeded_var_names or [], target_vars or [], executor, program,
+            dirname, feeded_var_names, target_vars, executor, program,
             export_for_deployment=export_for_deployment,
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from bireme import flags, io
 from bireme.errors import ConfigError, ProgramError, as_builtin
 from bireme.io.inference import inference_program
 from bireme.io.variables import is_persistable, plain
-from bireme.ir import Program, Variable, default_startup_program
+from bireme.ir import Program, Variable, default_startup_program, several_names
 from bireme.trainer.communicator import Communicator
 from bireme.trainer.registry import trainers
 from bireme.transpiler import DistributeTranspiler, GeoSgdTranspiler
@@ -210,21 +210,21 @@ class DistributedTranspiler(Fleet):
         self,
         executor: Any,
         dirname: str,
-        feeded_var_names: Sequence[str],
-        target_vars: Sequence[Variable],
+        feeded_var_names: Sequence[str] | str,
+        target_vars: Sequence[Variable] | Variable,
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> None:
         """Save what is needed to compute `target_vars`, with the servers' parameters."""
         check_executor(executor, "fleet.save_inference_model")
         origin = main_program or self._made(self._origin_program, "program")
-        names = [v if isinstance(v, str) else v.name for v in target_vars]
+        names = several_names(target_vars)
         targets = [origin.global_block().var(name) for name in names]
         io.save_inference_model(
             dirname, feeded_var_names, targets, executor, origin,
             export_for_deployment=export_for_deployment, program_only=True,
         )  # fmt: skip
-        model = inference_program(origin, list(feeded_var_names), names)
+        model = inference_program(origin, several_names(feeded_var_names), names)
         needed = [v.name for v in model.list_vars() if is_persistable(v)]
         with tempfile.TemporaryDirectory(dir=dirname, prefix=".saving-") as folder:
             self.save_persistables(executor, folder)

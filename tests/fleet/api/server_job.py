@@ -79,7 +79,7 @@ def by_fleet(given: argparse.Namespace) -> None:
     if given.save and fleet.is_first_worker():
         fleet.save_persistables(exe, str(given.out / "persistables"))
         guess = fluid.default_main_program().global_block().var("fc_1.tmp_1")
-        fleet.save_inference_model(exe, str(given.out / "inference"), ["x"], [guess])
+        fleet.save_inference_model(exe, str(given.out / "inference"), "x", guess)
     fleet.barrier_worker()
     fleet.stop_worker()
 
