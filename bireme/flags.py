@@ -97,6 +97,12 @@ TABLE: tuple[Flag, ...] = (
         "127.0.0.1",
         "address of the admin port; on any but loopback it asks for the job token",
     ),
+    Flag(
+        "admin_names",
+        "",
+        "names, with commas between them, by which browsers may know the admin port and the "
+        "dashboard, besides localhost, addresses and this host's own name",
+    ),
     # who may take part (docs/security.md)
     Flag("insecure", False, "listen off loopback without a job token: anybody may take part"),
     Flag("tls_cert", "", "PEM file of this process's certificate: TLS both ways between hosts"),

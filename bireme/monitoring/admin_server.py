@@ -8,8 +8,6 @@ A separate thread serves the pages, independently of the event loop and of train
 """
 
 import collections
-import http.client
-import http.server
 import json
 import os
 import platform
@@ -19,31 +17,29 @@ import time
 import traceback
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from io import BufferedIOBase
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bireme.errors import ConfigError
-from bireme.job_token import check_address, is_loopback, is_same, job_token
+from bireme.job_token import check_address, is_loopback, job_token
 from bireme.version import __version__
 
 from . import tracing
 from .counters import Sample, Tally, tally
 from .exposition import registry_of
+from .http_port import TEXT, HttpPort, Page
 from .step_clock import PHASES
 
 __all__ = ["Admin"]
 
-TEXT, JSON = "text/plain; charset=utf-8", "application/json"
+JSON = "application/json"
 WINDOW = 20  # samples of the totals, one per beat
 BEAT = 0.5  # seconds
 RECENT = 1.9  # seconds that rates are computed over at least
 TRACE = "/trace"
 LONGEST_TRACE = 60.0  # seconds
-CONNECTIONS = 64  # at once
-LARGEST_REQUEST = 8 << 10  # bytes of a request line and its headers
-Page = tuple[int, str, str]
+TRACES = 8  # at once
 Totals = tuple[float, dict[str, float]]  # when they were read, by time.monotonic
 
 
@@ -55,29 +51,25 @@ class Admin:
         self._began = time.time()
         self._registry = registry_of(self._samples)
         self._past: collections.deque[Totals] = collections.deque(maxlen=WINDOW)
+        self._traces = threading.BoundedSemaphore(TRACES)
         check_address(f"{host}:{port}")
-        self.token = "" if is_loopback(host) else job_token()
+        self.beat()
         try:
-            self._server = _Server((host, port), self)
+            token = "" if is_loopback(host) else job_token()
+            self._port = HttpPort((host, port), self.page, token, self._look)
         except OSError as error:
             raise ConfigError(
                 f"cannot open the admin port {host}:{port}: {error.strerror}",
                 hint="FLAGS_admin_port=0 takes any free port; -1 opens none",
             ) from None
-        self.beat()
-        thread = threading.Thread(
-            target=self._server.serve_forever, args=(BEAT,), name="admin", daemon=True
-        )
-        thread.start()
 
     @property
     def endpoint(self) -> str:
-        host, port = self._server.server_address[:2]
+        host, port = self._port.server_address[:2]
         return f"{host if isinstance(host, str) else host.decode()}:{port}"
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._port.close()
 
     # -- pages -----------------------------------------------------------------------------
     def page(self, path: str) -> Page:
@@ -140,12 +132,15 @@ class Admin:
             seconds = -1.0
         if not 0 < seconds <= LONGEST_TRACE:
             return 400, TEXT, f"seconds must be a number up to {LONGEST_TRACE:g}\n"
+        if not self._traces.acquire(blocking=False):
+            return 503, TEXT, f"{TRACES} recordings are under way\n"
         recording = tracing.Recording()
         tracing.begin(recording)
         try:
             time.sleep(seconds)
         finally:
             tracing.end(recording)
+            self._traces.release()
         made = tracing.part(recording, self._books.role, self._books.index)
         return 200, JSON, json.dumps(made) + "\n"
 
@@ -167,6 +162,11 @@ class Admin:
     }
 
     # -- rates -----------------------------------------------------------------------------
+    def _look(self) -> None:
+        """Record the totals if it is time."""
+        if time.monotonic() - self._past[-1][0] >= BEAT:
+            self.beat()
+
     def beat(self) -> None:
         """Record the current totals."""
         totals: dict[str, float] = {}
@@ -236,85 +236,3 @@ def _stacks() -> str:
         lines = "".join(traceback.format_stack(frame))
         parts.append(f"-- {names.get(number, number)}\n{lines}")
     return "\n".join(parts)
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], admin: Admin) -> None:
-        self.admin = admin
-        self._free = threading.BoundedSemaphore(CONNECTIONS)
-        super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        """Skip HTTPServer's lookup of the host name, which may take seconds."""
-        super(http.server.HTTPServer, self).server_bind()
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Each connection holds a thread; connections above the limit are refused."""
-        return self._free.acquire(blocking=False)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def service_actions(self) -> None:
-        admin = self.admin
-        if not admin._past or time.monotonic() - admin._past[-1][0] >= BEAT:
-            admin.beat()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that disconnect early."""
-
-
-class _Request:
-    """The lines of one request, limited in size because it is not authenticated yet."""
-
-    def __init__(self, source: BinaryIO | BufferedIOBase) -> None:
-        self._source = source
-        self._left = LARGEST_REQUEST
-        self.close = source.close
-
-    def readline(self, limit: int) -> bytes:
-        line = self._source.readline(min(limit, self._left))
-        self._left -= len(line)
-        if not self._left:
-            raise http.client.LineTooLong("request")
-        return line
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = 10  # seconds a silent connection may hold a thread
-    server: _Server
-
-    def setup(self) -> None:
-        super().setup()
-        self._whole = self.rfile
-
-    def handle_one_request(self) -> None:
-        self.rfile = _Request(self._whole)  # type: ignore[assignment]  # of it two methods are used
-        super().handle_one_request()
-
-    def do_GET(self) -> None:
-        code, kind, text = self._page()
-        data = text.encode()
-        self.send_response(code)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        if code == 401:
-            self.send_header("WWW-Authenticate", "Bearer")
-        self.end_headers()
-        self.wfile.write(data)
-
-    def _page(self) -> Page:
-        admin = self.server.admin
-        shown = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if admin.token and not is_same(shown, admin.token):
-            return 401, TEXT, "the job token is missing or wrong: Authorization: Bearer TOKEN\n"
-        return admin.page(self.path)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Do not log requests."""

@@ -16,6 +16,9 @@ from bokeh.server.tornado import BokehTornado
 from bokeh.server.util import bind_sockets
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
+from tornado.web import ErrorHandler
+
+from bireme.monitoring.host_names import chosen_names, is_expected
 
 from ..telemetry.snapshot import Snapshot
 from . import charts, logs, memory, overview, placement
@@ -26,6 +29,7 @@ from .views import View
 __all__ = ["http_server"]
 
 silence(EMPTY_LAYOUT)  # tabs that have not been opened
+SECONDS = 10.0  # for a request to come
 TICK = 500  # milliseconds between two looks at the feed
 VIEWS: tuple[type[View], ...] = (
     overview.Overview,
@@ -44,14 +48,24 @@ def http_server(feed: Feed, host: str, port: int) -> BaseServer:
         OSError: the port is taken.
     """
     sockets, found = bind_sockets(host, port)
-    origins = [f"localhost:{found}", f"127.0.0.1:{found}"]
+    names = ("localhost", "127.0.0.1", *chosen_names())
+    origins = [*chosen_names(), *(f"{name}:{found}" for name in names)]
     application = Application(FunctionHandler(lambda document: Session(feed, document).open()))
-    tornado = BokehTornado({"/": application}, extra_websocket_origins=origins)
-    http = HTTPServer(tornado)
+    tornado = _Expected({"/": application}, extra_websocket_origins=origins)
+    http = HTTPServer(tornado, idle_connection_timeout=SECONDS, body_timeout=SECONDS)
     http.add_sockets(sockets)
     server = BaseServer(IOLoop.current(), tornado, http)
     server.start()
     return server
+
+
+class _Expected(BokehTornado):  # type: ignore[misc]  # Bokeh is untyped
+    """Answers, also to a WebSocket, only those who know the page by a name of ours."""
+
+    def find_handler(self, request: Any, **kwargs: Any) -> Any:
+        if is_expected(request.host):
+            return super().find_handler(request, **kwargs)
+        return self.get_handler_delegate(request, ErrorHandler, {"status_code": 403})
 
 
 class Session:

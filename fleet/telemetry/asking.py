@@ -16,6 +16,7 @@ from .snapshot import Observed, Snapshot, Status
 __all__ = ["Asker", "Shard", "named"]
 
 PATIENCE = 2.0  # seconds for one answer
+LARGEST = 64 << 20  # bytes of one answer
 Answer = TypeVar("Answer")
 
 
@@ -98,7 +99,9 @@ class Asker:
         try:
             connection.request("GET", page, headers=shown)
             answer = connection.getresponse()
-            data = answer.read()
+            data = answer.read(LARGEST + 1)
+            if len(data) > LARGEST:
+                raise http.client.LineTooLong(page)
         except (OSError, http.client.HTTPException):
             connection.close()
             return None

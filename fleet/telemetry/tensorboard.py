@@ -28,7 +28,7 @@ class EventFiles:
         """Add a point for every process that has gone on since the last snapshot."""
         stale = staleness_of(snapshot.observed)
         for one in snapshot.observed:
-            name, status = name_of(one).replace(" ", "-"), one.status
+            name, status = _run_of(one), one.status
             if status is None or not status.ready or self._steps.get(name) == status.step:
                 continue
             self._steps[name] = status.step
@@ -50,6 +50,11 @@ class EventFiles:
     def close(self) -> None:
         for writer in self._writers.values():
             writer.close()
+
+
+def _run_of(one: Observed) -> str:
+    """The name of a process's folder; a process may say anything of itself."""
+    return name_of(one).replace(" ", "-").replace("/", "-").lstrip(".") or "process"
 
 
 def scalars(one: Observed, status: Status, stale: dict[int, float]) -> Iterator[tuple[str, float]]:
