@@ -32,6 +32,8 @@ class Keeper:
 
     def __init__(self, program: Program, scope: Scope, tables: Tables) -> None:
         self.began: str | None = None  # name of the checkpoint that was resumed; "": there was none
+        self.runs = 0  # updates that have led to the variables
+        self._program = program
         self._scope = scope
         self._tables = tables
         block = program.global_block()
@@ -51,6 +53,11 @@ class Keeper:
         return f"server-{self._index}"
 
     # -- saving ----------------------------------------------------------------------------
+    @property
+    def head(self) -> dict[str, Any]:
+        """What belongs to a copy besides arrays."""
+        return {"runs": self.runs}
+
     def capture(self) -> list[Piece]:
         """A copy of everything."""
         found = []
@@ -123,6 +130,7 @@ class Keeper:
             self._scope.var(name).put(None if array is None else np.array(array))
         for table, ids, arrays in tables:
             table.write(ids, arrays)
+        self.runs = self._program._runs_before = _runs(found)
 
     def _place(self, name: str) -> Place:
         """Where a variable lies in checkpoints: a copy of a whole, under its own name."""
@@ -141,6 +149,12 @@ class Keeper:
             where=str(found.folder),
             hint="load it with the model that saved it",
         )
+
+
+def _runs(found: Checkpoint) -> int:
+    """Updates that have led to what servers saved; what a local program saved does not say."""
+    heads = (part.head for name, part in found.parts.items() if not name.startswith("trainer-"))
+    return max(int(head.get("runs", found.step)) for head in heads)
 
 
 def _rows_of(table: ServedTable, found: Checkpoint) -> tuple[Array, dict[str, Array]]:

@@ -69,7 +69,9 @@ class Recorder:
         """
         self.known, self._number, self._before, self._state = known, number, size, state
 
-    def begin(self, variables: Callable[[], list[Piece]], life: int) -> None:
+    def begin(
+        self, variables: Callable[[], list[Piece]], head: Mapping[str, Any], life: int
+    ) -> None:
         """Record this life of the server, from where the record ends or from the first round on.
 
         Raises:
@@ -80,11 +82,11 @@ class Recorder:
         if not continues:
             self._disk.remove(self.folder)
             self._disk.make(self.folder)
-            self._state = self._write_base(self.folder / START, variables())
+            self._state = self._write_base(self.folder / START, variables(), head)
         self._open("" if continues else self._relative(self.folder / START))
 
-    def _write_base(self, folder: Path, pieces: list[Piece]) -> int:
-        head = {"step": self.known.version, "parts": [self._part]}
+    def _write_base(self, folder: Path, pieces: list[Piece], head: Mapping[str, Any]) -> int:
+        head = {**head, "step": self.known.version, "parts": [self._part]}
         return write_part(self._disk, folder, head, pieces)
 
     def _relative(self, folder: Path) -> str:
@@ -180,10 +182,10 @@ class Recorder:
         self._submit(self._open, self._relative(folder))
         return folder
 
-    def save(self, folder: Path, pieces: list[Piece]) -> None:
+    def save(self, folder: Path, pieces: list[Piece], head: Mapping[str, Any]) -> None:
         """Write what was copied, in a thread of the caller's, and call `saved`."""
         try:
-            size = self._write_base(folder, pieces)
+            size = self._write_base(folder, pieces, head)
         except OSError as error:
             print(tally.not_saved(f"the base {folder.name}", error), file=sys.stderr, flush=True)
             return

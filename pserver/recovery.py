@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bireme import flags
 from bireme.arrays.random import adopt_seed
-from bireme.errors import ConfigError, FormatError
+from bireme.errors import ConfigError, FormatError, PeerLost
 from bireme.io.disk import Disk
 from bireme.io.parts import DATA
 from bireme.io.write_ahead_log import FOLDER, read_log
@@ -58,7 +58,7 @@ def begin(
         else:
             place = f"after round {known.version}, as {recorder.folder} says"
             print(f"server {settings.endpoint} goes on {place}", file=sys.stderr)
-        recorder.begin(updates.keeper.capture, life)
+        recorder.begin(updates.keeper.capture, updates.keeper.head, life)
     except OSError as error:
         raise ConfigError(
             f"FLAGS_durability=step: the record cannot be written: {error}",
@@ -116,6 +116,7 @@ def _recover(root: Path, payloads: RoundPayloads, updates: Updates, disk: Disk |
         return recorder
     logs = logs[based[-1] :]
     first = logs[0][1]
+    adopt_seed(first.seed)
     keeper.restore_part(root / first.base)
     known = Known.at(first)
     for path, begin in logs:
@@ -124,7 +125,6 @@ def _recover(root: Path, payloads: RoundPayloads, updates: Updates, disk: Disk |
         for record, values in _records(path):
             _replay(record, values, payloads, updates)
             known.add(record, values)
-    adopt_seed(first.seed)
     calls, shared = known.gathered
     if calls:
         updates.shared_values.resume(Shared((), 0, calls), shared)
@@ -136,12 +136,22 @@ def _recover(root: Path, payloads: RoundPayloads, updates: Updates, disk: Disk |
 def forget(updates: Updates) -> None:
     """The job begins anew: give the variables the values that they had before the first round, and
     remove the record.
+
+    Raises:
+        PeerLost: a disk that refused has ended the record that held them.
     """
     recorder = updates.recorder
     assert recorder is not None
     start = recorder.folder / START
-    if start.is_dir():
-        updates.keeper.restore_part(start)
+    if not start.is_dir():
+        recorder.remove()
+        raise PeerLost(
+            "the job was started again as a whole, and the values that this server began with went "
+            "with a record that its disk refused",
+            where=str(start),
+            hint="start this server again: its startup program gives them",
+        )
+    updates.keeper.restore_part(start)
     recorder.remove()
 
 

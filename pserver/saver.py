@@ -69,7 +69,7 @@ class Saver:
             return
         if self._recorder is not None and not base.exists():
             self._recorder.copied(base)
-        self._writing().submit(self._write, said, pieces)
+        self._writing().submit(self._write, said, pieces, self._what.head)
 
     def _part_of(self, said: m.Save) -> Path:
         return path_of(said.folder) / self._what.part
@@ -85,10 +85,11 @@ class Saver:
 
     def _copy_base(self, recorder: Recorder) -> None:
         pieces = self._what.capture()
-        self._writing().submit(self._write_base, recorder, recorder.copied(), pieces)
+        given = recorder.copied(), pieces, self._what.head
+        self._writing().submit(self._write_base, recorder, *given)
 
-    def _write_base(self, recorder: Recorder, folder: Path, pieces: list[Piece]) -> None:
-        recorder.save(folder, pieces)
+    def _write_base(self, recorder: Recorder, *given: Any) -> None:
+        recorder.save(*given)
         self._shortening = False
 
     def _writing(self) -> ThreadPoolExecutor:
@@ -96,10 +97,10 @@ class Saver:
             self._disk = ThreadPoolExecutor(1, "checkpoints")
         return self._disk
 
-    def _write(self, said: m.Save, pieces: list[Piece]) -> None:
+    def _write(self, said: m.Save, pieces: list[Piece], head: dict[str, Any]) -> None:
         began = time.perf_counter()
         try:
-            head = {"step": said.step, "parts": said.parts}
+            head |= {"step": said.step, "parts": said.parts}
             size = self._what.write(path_of(said.folder), head, pieces)
         except Exception as error:  # the job goes on; whoever reads the log must know
             _complain(said, error)

@@ -88,6 +88,7 @@ class Updates:
         recorder = self.recorder
         recorded = None if recorder is None else recorder.round(update, self._pushed(update))
         self._apply(update, slots or {})
+        self.keeper.runs += 1
         if recorded is not None:
             recorded.result()
 

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -42,6 +42,12 @@ def adopt_seed(seed: int) -> None:
     _adopted[:] = [seed]
 
 
+@functools.lru_cache(maxsize=4096)
+def _words(seed: int, name: str) -> tuple[int, int]:
+    digest = hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
 @dataclass(slots=True)
 class Clock:
     """Trainer id and step, on which masks depend in addition to the position."""
@@ -70,13 +76,6 @@ class Key:
     name: str
     begin: int = 0
     clock: Clock | None = None
-    words: tuple[int, int] = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        text = f"{self.seed or process_seed()}\0{self.name}".encode()
-        digest = hashlib.blake2b(text, digest_size=16).digest()
-        words = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
-        object.__setattr__(self, "words", words)
 
     def at(self, begin: int) -> "Key":
         """This stream, starting at element `begin`."""
@@ -84,11 +83,7 @@ class Key:
 
     def on(self, clock: Clock) -> "Key":
         """This stream for a clock's trainer and step."""
-        ticking = Key.__new__(Key)
-        for name in ("seed", "name", "begin", "words"):
-            object.__setattr__(ticking, name, getattr(self, name))
-        object.__setattr__(ticking, "clock", clock)
-        return ticking
+        return Key(self.seed, self.name, self.begin, clock)
 
     def of_rows(self, rows: Array, width: int) -> "Key":
         """This stream restricted to the elements of some rows of `width` elements, concatenated."""
@@ -175,11 +170,12 @@ class Key:
 
     # -- words -----------------------------------------------------------------------------
     def _state(self) -> tuple[int, int]:
+        words = _words(self.seed or process_seed(), self.name)
         if self.clock is None:
-            return self.words
+            return words
         step, trainer = self.clock.step + 1, self.clock.trainer + 1
         tick = _mix((step * _GOLDEN + trainer * 0xD1B54A32D192ED03) & _WORD)
-        return self.words[0] ^ tick, self.words[1] ^ _mix(tick ^ self.words[0])
+        return words[0] ^ tick, words[1] ^ _mix(tick ^ words[0])
 
     def _words64(
         self, xp: Array, size: int, begin: int | None = None

@@ -192,7 +192,7 @@ class Executor:
         request = Request(block_idx, (), (), self.place, whole=True)
         with self._device:
             bound = self._planner.bind(compile(program.block(block_idx), request), scope)
-        clock = Clock(trainer=program._trainer_id)
+        clock = Clock(program._trainer_id, program._runs_before)
 
         def run(program: Program = program) -> None:  # the plan does not keep the program alive
             with self._device, self._threads:

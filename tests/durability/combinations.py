@@ -96,6 +96,7 @@ class Combination:
     optimizer: str
     table: str
     rate: str
+    seed: int = 3
 
     def __str__(self) -> str:
         return f"{self.optimizer}, {self.table}, {self.rate}"
@@ -106,7 +107,7 @@ class Combination:
 
         def build() -> tuple[Any, Any, Any]:
             main, startup = fluid.Program(), fluid.Program()
-            main.random_seed = startup.random_seed = 3
+            main.random_seed = startup.random_seed = self.seed
             with fluid.unique_name.guard(), fluid.program_guard(main, startup):
                 ids, y = fluid.layers.data("ids", [1], dtype="int64"), fluid.layers.data("y", [1])
                 rows = fluid.layers.embedding(ids, **TABLES[self.table], param_attr="table")

@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from bireme.arrays import random
+from bireme.arrays.random import adopt_seed
+from tests.support.crashes import Crash
+from tests.support.lives import Life
 from tests.support.thorough import only_thorough
 
 from .combinations import OPTIMIZERS, RATES, TABLES, Combination
-from .ways import EXACT, WAYS, is_known, outcome_of
+from .ways import EXACT, WAYS, is_known, outcome_of, run
 
 SAMPLE = {
     ("Adam", "dense", "exponential_decay"): ("launcher",),
     ("RMSProp", "distributed", "constant"): ("launcher, `checkpoint`",),
     ("RMSProp", "growing", "linear_lr_warmup"): ("server", "launcher"),
+    ("Dpsgd", "dense", "noam_decay"): ("server", "launcher, `checkpoint`"),
     ("Momentum", "`is_sparse`", "piecewise_decay"): ("both",),
 }
 
@@ -24,6 +29,27 @@ SAMPLE = {
 def test_processes_that_die_change_nothing(of: tuple[str, str, str], tmp_path: Path) -> None:
     ways = SAMPLE[of]
     assert outcome_of(Combination(*of), tmp_path, ways) == dict.fromkeys(ways, EXACT)
+
+
+class Reseeded(Crash):
+    """The successor of the killed server has a process seed of its own."""
+
+    def strike(self) -> None:
+        adopt_seed(8)
+        super().strike()
+
+
+def test_rows_created_after_a_restart_have_the_values_of_the_first_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "_adopted", [7])
+    built = Combination("SGD", "growing", "constant", seed=0)
+    lives = {
+        "undisturbed": [Life()],
+        "server": [Life({0: [Reseeded("before apply", 2), Reseeded("after apply", 3)]})],
+    }
+    whole, found = (run(built, lives[name], tmp_path / name, servers=1) for name in lives)
+    found.check_equals(whole)
 
 
 @only_thorough

@@ -1,6 +1,6 @@
 """Ways in which the processes of a job die, each twice, and what comes of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.support.lives import Life, run_lives
 
 from .combinations import Combination, feed
 
-__all__ = ["EXACT", "WAYS", "is_known", "outcome_of"]
+__all__ = ["EXACT", "WAYS", "is_known", "outcome_of", "run"]
 
 STEPS, SAVED, SERVERS, TRAINERS = 6, 2, 2, 2
 EXACT, REFUSED = "exact", "refused: "
@@ -75,26 +75,43 @@ def _resume(trainer: Trainer) -> int | None:
     return load_checkpoint(root, trainer.main, scope=trainer.scope, trainer=trainer.number)
 
 
-def _run(built: Combination, lives: Iterable[Life]) -> Outcome:
+def run(
+    built: Combination,
+    lives: Sequence[Life],
+    root: Path,
+    durability: str = "step",
+    servers: int = SERVERS,
+) -> Outcome:
+    """Run a job through its lives, with checkpoints below `root`."""
+    remove_tree(root)
+    save_to(root, SAVED, durability)
+    job = Job(built.build, servers, TRAINERS)
+    return run_lives(job, _train, _resume, lives)
+
+
+def _refusal(built: Combination) -> str:
+    """Why the programs of a job cannot be made; "" if they can."""
     job = Job(built.build, SERVERS, TRAINERS)
-    return run_lives(job, _train, _resume, list(lives))
+    try:
+        transpiler, *_ = job.transpiled()
+        transpiler.get_trainer_program(wait_port=False)
+        for endpoint in job.endpoints:
+            program = transpiler.get_pserver_program(endpoint)
+            transpiler.get_startup_program(endpoint, program)
+    except BiremeError as refusal:
+        return refusal.message
+    return ""
 
 
 def outcome_of(built: Combination, root: Path, ways: Iterable[str] = tuple(WAYS)) -> dict[str, str]:
     """What comes of each way: `EXACT`, why the job does not begin, or what is wrong."""
-    found = {}
-    save_to(root, SAVED, "checkpoint")
+    if refusal := _refusal(built):
+        return dict.fromkeys(ways, f"{REFUSED}{refusal}")
     try:
-        whole = _run(built, [Life()])
-    except BiremeError as refusal:
-        return dict.fromkeys(ways, f"{REFUSED}{refusal.message}")
-    for way in ways:
-        durability, lives = WAYS[way]
-        remove_tree(root)
-        save_to(root, SAVED, durability)
-        found[way] = _compared(built, lives(), whole)
-    remove_tree(root)
-    return found
+        whole = run(built, [Life()], root, "checkpoint")
+    except BiremeError as error:
+        return dict.fromkeys(ways, f"failed, undisturbed: {type(error).__name__}: {error}")
+    return {way: _compared(built, way, root, whole) for way in ways}
 
 
 def is_known(outcome: str) -> bool:
@@ -102,9 +119,10 @@ def is_known(outcome: str) -> bool:
     return outcome == EXACT or outcome.startswith(REFUSED)
 
 
-def _compared(built: Combination, lives: list[Life], whole: Outcome) -> str:
+def _compared(built: Combination, way: str, root: Path, whole: Outcome) -> str:
+    durability, lives = WAYS[way]
     try:
-        result = _run(built, lives)
+        result = run(built, lives(), root, durability)
     except (BiremeError, AssertionError) as error:
         return f"failed: {type(error).__name__}: {error}"
     problems = list(_differences(result, whole))

@@ -17,6 +17,7 @@ from bireme.io.write_ahead_log import FOLDER
 from bireme.ir import DistributedMode
 from bireme.monitoring.counters import tally
 from bireme.pserver import recorder
+from bireme.pserver.recovery import forget
 from bireme.trainer.allgather import share
 from bireme.trainer.checkpoints import save
 from bireme.trainer.registry import trainers
@@ -304,6 +305,9 @@ def test_a_full_disk_ends_the_record_and_not_the_job(
         small.restart()
         assert small.w == -5
         assert small.step() == -6
+        with pytest.raises(PeerLost, match="the values that this server began with"):
+            forget(small.server.updates)  # the end of the first record was the end of its start
+        assert not logs(root)
 
 
 def test_a_record_that_cannot_begin_is_the_users_to_mend(root: Path) -> None:
