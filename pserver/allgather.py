@@ -5,7 +5,7 @@ Pure bookkeeping of tickets, for the core.
 
 from collections.abc import Callable, Iterator
 
-from .events import Call, Share, Shared
+from .events import Arrived, Call, Shared
 
 __all__ = ["AllGather"]
 
@@ -15,11 +15,11 @@ class AllGather:
 
     def __init__(self, expected: Callable[[], tuple[int, ...]]) -> None:
         self._expected = expected
-        self._come: dict[int, tuple[Share, float]] = {}  # the first one first
+        self._come: dict[int, tuple[Arrived, float]] = {}  # the first one first
         self._awaited: set[int] = set()  # trainers that have not come, once one has
-        self._answers: dict[int, Shared] = {}
+        self._answers: dict[Call, Shared] = {}  # of the last gathering
 
-    def add(self, event: Share, now: float) -> None:
+    def add(self, event: Arrived, now: float) -> None:
         """A trainer has come."""
         if not self._come:
             self._awaited = set(self._expected())
@@ -40,7 +40,7 @@ class AllGather:
         """Whom those wait for who have come."""
         return sorted(self._awaited) if self._come else []
 
-    def complete(self) -> tuple[list[Share], Shared | None]:
+    def complete(self) -> tuple[list[Arrived], Shared | None]:
         """Whom to answer, and what; nobody yet while somebody is missing."""
         if not self._come or self._awaited:
             return [], None
@@ -49,18 +49,18 @@ class AllGather:
         calls = tuple(event.call for event in events)
         answer = Shared(tickets, sum(event.size for event in events), calls)
         self._come.clear()
-        self._answers = {event.call.trainer: answer for event in events}
+        self._answers = dict.fromkeys(calls, answer)
         return events, answer
 
     def resume(self, calls: tuple[Call, ...]) -> None:
         """The last gathering, of before, was of these calls."""
-        self._answers = {call.trainer: Shared((), 0, calls) for call in calls}
+        self._answers = dict.fromkeys(calls, Shared((), 0, calls))
 
     def answered(self, call: Call) -> Shared | None:
-        """What a call was answered that is repeated."""
-        return self._answers.get(call.trainer)
+        """What a call was answered that is repeated, if it took part in the last gathering."""
+        return self._answers.get(call)
 
-    def late(self, now: float, patience: float) -> Iterator[Share]:
+    def late(self, now: float, patience: float) -> Iterator[Arrived]:
         """Those who have waited too long; they are forgotten."""
         while self._come:
             event, since = next(iter(self._come.values()))

@@ -15,17 +15,19 @@ it runs, who waits, and who is answered.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+from bireme.net import messages as m
 
 from . import events as e
 from . import refusals
 from .allgather import AllGather
 from .arrival import Arrival
-from .counted_calls import Counted, CountedCalls, Gated, State
+from .counted_calls import CountedCalls, State
 from .farewell import Farewell
 from .job_record import Known
 from .leases import Leases
-from .membership import Limits, Member, Trainers
+from .membership import Limits, Trainers
 from .metrics import Metrics
 from .modes import mode_of
 from .push_names import PushNames
@@ -33,7 +35,9 @@ from .rounds import Pushed, Rounds, UpdatePolicy
 from .server_spec import Settings
 from .succession import Succession
 
-__all__ = ["Core"]
+__all__ = ["CALLS", "Core"]
+
+ACCEPTED = m.Accepted()
 
 
 class Core:
@@ -44,22 +48,22 @@ class Core:
     ) -> None:
         """`known`: what the predecessor of this server has recorded."""
         self._settings = settings
-        self._limits = limits or Limits()
+        self.limits = limits or Limits()
         self._mode = mode_of(settings)
-        self._trainers = Trainers(settings.trainers, self._limits)
+        self.trainers = Trainers(settings.trainers, self.limits)
         self._policy: UpdatePolicy = Rounds(settings) if self._mode.rounds else Arrival(settings)
-        self._calls = CountedCalls(self._limits.early)
+        self._calls = CountedCalls(self.limits.early)
         self._awaiting: dict[int, list[e.Call]] = {}  # update -> pushes that it answers
-        self._gathering = AllGather(self._trainers.expected)
+        self._gathering = AllGather(self.trainers.expected)
         self._names = PushNames(settings)
         self._compiled: set[int] = set()  # blocks that have run
-        self._farewell = Farewell(self._trainers, self._limits)
+        self._farewell = Farewell(self.trainers, self.limits)
         self._ended = False
         self._out: list[e.Instruction] = []
         self.metrics = Metrics(self._mode.rounds)
         self.leases = Leases()
         self._succession = Succession(
-            settings.endpoint, self._trainers, self._policy, self._limits.farewell
+            settings.endpoint, self.trainers, self._policy, self.limits.farewell
         )
         if known is not None:
             self._succession.resume(known, self._calls)
@@ -73,13 +77,8 @@ class Core:
 
     @property
     def now(self) -> float:
-        """The time of the last tick."""
-        return self._trainers.now
-
-    @property
-    def grace(self) -> float:
-        """Seconds that a trainer has to come back after its connections have ended."""
-        return self._limits.grace
+        """Seconds since the first tick."""
+        return self.trainers.now
 
     @property
     def waiting(self) -> int:
@@ -90,53 +89,52 @@ class Core:
     def waited(self) -> float:
         """Seconds since the first of them was parked."""
         since = self._calls.parked_since()
-        return 0.0 if since is None else self._trainers.now - since
+        return 0.0 if since is None else self.now - since
 
     @property
     def missing(self) -> list[int]:
         """Trainers whom parked calls wait for."""
         return self._policy.missing() if self._calls.parked else []
 
-    @property
-    def members(self) -> list[Member]:
-        """Every trainer that has come."""
-        return self._trainers.members
-
     def handle(self, event: e.Event) -> tuple[e.Instruction, ...]:
         """Take one event; what is to be done now, in order."""
         self._out = []
-        if self._failure is None or isinstance(event, e.Tick):
-            self._HANDLERS[type(event)](self, event)
-            self._advance()
-        else:
+        if self._failure is not None and not isinstance(event, e.Tick):
             self._turn_away(event)
-        self._end_if_possible()
+        elif isinstance(event, e.Arrived):
+            row = CALLS[type(event.message)]
+            if isinstance(event.message, m.Numbered):
+                self._counted(event, event.message, row)
+            else:
+                row.handle(self, event, event.message)
+        else:
+            self._HANDLERS[type(event)](self, event)
         return tuple(self._out)
 
     # -- attendance ------------------------------------------------------------------------
-    def _hello(self, event: e.Hello) -> None:
-        if (refusal := refusals.other_size(self._settings, event)) is not None:
-            if self._trainers.missing:  # the trainer is one of them: the job cannot begin
+    def _hello(self, event: e.Arrived, hello: m.Hello) -> None:
+        if (refusal := refusals.other_size(self._settings, hello)) is not None:
+            if self.trainers.missing:  # the trainer is one of them: the job cannot begin
                 self._fail(refusal)
                 self._turn_away(event)
                 return
             self._out += [e.Reply(event.ticket, refusal), e.Report(refusal.text)]
             return
-        if self._succession.begins_anew(event):
+        if self._succession.begins_anew(hello):
             self._ended = True
             self._out.append(e.StartOver())
             return
         if self._succession.comes_early(event):
             return
-        if (former := self._succession.replaced(event)) is not None:
+        life = hello.trainer, hello.incarnation
+        if (former := self._succession.replaced(life)) is not None:
             self._take_over(former)
-        refusal = self._trainers.hello(event.trainer, event.incarnation, event.beats)
-        refusal = refusal or self._succession.forgotten(event)
+        refusal = self.trainers.hello(*life, hello.beats) or self._succession.forgotten(hello)
         if refusal is None:
-            life = event.trainer, event.incarnation
-            self._calls.skip(life, event.first)
+            self._calls.skip(life, hello.first)
             self._succession.ungreeted.discard(life)
-        welcome = e.Welcome(self._settings.mode, *self._succession.standing(event.trainer))
+        passed, pushed = self._succession.standing(hello.trainer)
+        welcome = m.Welcome(mode=self._settings.mode, incarnation=0, passed=passed, pushed=pushed)
         self._reply(event.ticket, refusal or welcome)
 
     def _take_over(self, former: tuple[int, int]) -> None:
@@ -148,184 +146,199 @@ class Core:
         self.leases.left(former[0])
         self._out += self._succession.inherit(former[0])
 
-    def _heartbeat(self, event: e.Heartbeat) -> None:
-        refusal = self._trainers.beat(event.trainer, event.incarnation, event.step)
+    def _heartbeat(self, event: e.Arrived, beat: m.Heartbeat) -> None:
+        refusal = self.trainers.beat(beat.trainer, beat.incarnation, beat.step)
         if refusal is None:
             self._succession.goes_on()
-        self._reply(event.ticket, refusal or e.Accepted())
+        self._reply(event.ticket, refusal or ACCEPTED)
 
-    def _complete(self, event: e.Complete) -> None:
-        refusal = self._trainers.sign(event.trainer, event.incarnation)
+    def _complete(self, event: e.Arrived, done: m.Complete) -> None:
+        refusal = self.trainers.sign(done.trainer, done.incarnation)
         if refusal is None:
-            self._trainers.leave(event.trainer)
-            self.leases.left(event.trainer)
-            self._gathering.leave(event.trainer)
-            self._out += [e.Discard(p.ticket) for p in self._policy.leave(event.trainer)]
-        self._reply(event.ticket, refusal or e.Accepted())
+            self.trainers.leave(done.trainer)
+            self.leases.left(done.trainer)
+            self._gathering.leave(done.trainer)
+            self._out += [e.Discard(p.ticket) for p in self._policy.leave(done.trainer)]
+        self._reply(event.ticket, refusal or ACCEPTED)
+        self._start_updates()
+        self._complete_gathering()
+        self._end_if_possible()
+
+    def _abort(self, event: e.Arrived, abort: m.Abort) -> None:
+        me = f"server {self._settings.endpoint}"
+        peer = me if abort.trainer < 0 else f"trainer {abort.trainer}"
+        if abort.trainer >= 0 and not self.trainers.is_member(abort.trainer, abort.incarnation):
+            self._reply(event.ticket, refusals.superseded(abort.trainer))
+            return
+        self._reply(event.ticket, ACCEPTED)
+        if abort.peer:  # it was told so itself: one failure has one name everywhere
+            self._fail(refusals.reported(abort, peer))
+        else:
+            self._fail(refusals.gave_up(peer, abort.cause, abort.step))
+        if abort.trainer < 0:
+            self._farewell.cut_short()  # this process must go
+        self._farewell.tell(abort.trainer)
+        self._end_if_possible()
 
     def _leased(self, event: e.Leased) -> None:
         self.leases.told(event.region, event.call)
 
-    def _abort(self, event: e.Abort) -> None:
-        me = f"server {self._settings.endpoint}"
-        peer = me if event.trainer < 0 else f"trainer {event.trainer}"
-        if event.trainer >= 0 and not self._trainers.is_member(event.trainer, event.incarnation):
-            self._reply(event.ticket, refusals.superseded(event.trainer))
-            return
-        self._reply(event.ticket, e.Accepted())
-        if event.peer:  # it was told so itself: one failure has one name everywhere
-            self._fail(refusals.reported(event, peer))
-        else:
-            self._fail(refusals.gave_up(peer, event.cause, event.step))
-        if event.trainer < 0:
-            self._farewell.cut_short()  # this process must go
-        self._farewell.tell(event.trainer)
-
     def _reset(self, event: e.Reset) -> None:
-        self._trainers.reset(event.trainer, event.incarnation, event.ended)
+        self.trainers.reset(event.trainer, event.incarnation, event.ended)
 
     def _tick(self, event: e.Tick) -> None:
-        self._trainers.tick(event.now)
-        if self._failure is not None:
-            return
+        self.trainers.tick(event.now)
+        if self._failure is None:
+            self._look_for_losses()
+            self._start_updates()  # a schedule's first step waits for nothing
+        self._end_if_possible()
+
+    def _look_for_losses(self) -> None:
         for waiting in self._succession.waiting():
-            self._hello(waiting)
+            assert isinstance(waiting.message, m.Hello)
+            self._hello(waiting, waiting.message)
         self._out += self._succession.departures()
-        lost = self._trainers.overdue()
+        lost = self.trainers.overdue()
         if lost is not None:
             waiters = {call.trainer for call in self._calls.parked}
             self._fail(refusals.with_waiters(lost, waiters, self._settings.endpoint))
-            return
-        self._refuse_late()
+        else:
+            self._refuse_late()
 
     def _refuse_late(self) -> None:
         """No call waits for longer than the deadlines allow."""
-        patience = self._limits.patience
+        patience = self.limits.patience
         if self.waited > patience:
             refusal = refusals.slow(self._policy.missing(), self.version + 1, patience)
             while self.waited > patience:
                 self._answer(next(iter(self._calls.parked)), refusal)
         absent = self._gathering.missing()
         for late in self._gathering.late(self.now, patience):
+            assert isinstance(late.message, m.Share)
             self._discard(late)
-            self._answer(late.call, refusals.slow(absent, late.step, patience))
+            self._answer(late.call, refusals.slow(absent, late.message.step, patience))
 
     # -- counted calls ---------------------------------------------------------------------
-    def _counted(self, event: Counted) -> None:
+    def _counted(self, event: e.Arrived, said: m.Numbered, row: "Row") -> None:
         """Admit a call in its turn; take its repeat for the same call."""
-        call = event.call
-        refusal = self._trainers.sign(call.trainer, call.incarnation, getattr(event, "step", None))
-        if refusal is None and call[:2] in self._succession.ungreeted:
-            refusal = refusals.not_greeted(self._settings.endpoint, call.trainer)
-        if refusal is None and (missing := self._calls.missing(call)):
-            refusal = refusals.too_early(call, missing)
+        refusal = self._refusal(event.call, said.step)
         if refusal is not None:
             self._discard(event)
             self._reply(event.ticket, refusal)
             return
-        self.leases.heard(call)
-        if self._calls.state(call) is not State.NEW:
-            self._repeat(event)
+        self.leases.heard(event.call)
+        due = self._calls.arrive(event)
+        if due is None:
+            self._repeat(event, row)
             return
-        self._calls.arrive(event)
-        while self._failure is None and (due := self._calls.turn(call[:2])) is not None:
-            self._admit(due)
-            self._start_updates()
+        for each in due:
+            if self._failure is None:
+                CALLS[type(each.message)].handle(self, each, each.message)
 
-    def _repeat(self, event: Counted) -> None:
+    def _refusal(self, call: e.Call, step: int) -> m.Refused | None:
+        """Why a call cannot be taken."""
+        refusal = self.trainers.sign(call.trainer, call.incarnation, step)
+        if refusal is not None:
+            return refusal
+        if call[:2] in self._succession.ungreeted:
+            return refusals.not_greeted(self._settings.endpoint, call.trainer)
+        missing = self._calls.missing(call)
+        return refusals.too_early(call, missing) if missing else None
+
+    def _repeat(self, event: e.Arrived, row: "Row") -> None:
         state = self._calls.state(event.call)
         self.metrics.repeats += state in (State.ANSWERED, State.REFUSED)
-        if state is State.ANSWERED and isinstance(event, e.Pull | e.Prefetch):
+        if state is State.ANSWERED and row.reads:
             self._calls.reread(event)  # harmless: the trainer's round is still the open one
-            self._read(event)
+            row.handle(self, event, event.message)
             return
         refusal = self._calls.repeat(event)
         self._discard(event)
         if refusal is not None:
             self._reply(event.ticket, refusal)
         elif state is State.ANSWERED:
-            again = self._gathering.answered(event.call) if isinstance(event, e.Share) else None
-            self._reply(event.ticket, again or e.Accepted())
+            self._reply(event.ticket, self._gathering.answered(event.call) or ACCEPTED)
 
-    def _admit(self, event: Counted) -> None:
-        match event:
-            case e.Push():
-                self._push(event)
-            case e.Barrier():
-                self._barrier(event)
-            case e.Share():
-                self._gathering.add(event, self._trainers.now)
-            case e.Checkpoint() if event.fault:
-                self._discard(event)
-                self._answer(event.call, refusals.wrong_data(event.fault))
-            case e.Pull() if self._policy.half_pushed(event.call.trainer) and event.gated:
-                self._answer(
-                    event.call, refusals.needs_barrier(self._settings.endpoint, event.call.trainer)
-                )
-            case _:
-                self._read(event)
-
-    def _push(self, event: e.Push) -> None:
+    def _push(self, event: e.Arrived, push: m.Push) -> None:
         names = self._names.of(event)
-        if isinstance(names, e.Failure):
+        if isinstance(names, m.Refused):
             self._discard(event)
             self._answer(event.call, names)
             return
-        self.metrics.pushed(event.call.trainer, event.step, len(names))
-        number = self._policy.push(event.call.trainer, Pushed(event.ticket, names, event.size))
+        self.metrics.pushed(push.trainer, push.step, len(names))
+        number = self._policy.push(push.trainer, Pushed(event.ticket, names, event.size))
         if number is None:
-            self._answer(event.call, e.Accepted())
+            self._answer(event.call, ACCEPTED)
         else:
             self._awaiting.setdefault(number, []).append(event.call)
+            self._start_updates()
 
-    def _barrier(self, event: e.Barrier) -> None:
+    def _barrier(self, event: e.Arrived, barrier: m.Barrier) -> None:
         if not self._mode.rounds:
-            self._answer(
-                event.call, refusals.takes_no_barrier(self._settings.endpoint, self._mode.name)
-            )
+            endpoint, mode = self._settings.endpoint, self._mode.name
+            self._answer(event.call, refusals.takes_no_barrier(endpoint, mode))
             return
         if self._succession.inherited:
-            self._out += self._succession.settle(event)
+            self._out += self._succession.end_round(barrier.trainer, barrier.inherits)
         self._policy.barrier(event.call)
-        self._answer(event.call, e.Accepted())
+        self._answer(event.call, ACCEPTED)
+        self._start_updates()
 
-    def _read(self, event: Gated) -> None:
-        gated = not isinstance(event, e.Pull) or event.gated
-        if gated and self._policy.waits(event.call.trainer):
-            number = self._policy.passed(event.call.trainer)
-            self._calls.park(event.call, number, self._trainers.now)
-            return
-        if isinstance(event, e.Checkpoint):
-            trainers = tuple(self._trainers.expected()) if self._mode.rounds else ()
-            self._out.append(e.Save(event.ticket, trainers))
-            self._answer(event.call, e.Accepted())
-            return
-        names = event.names if isinstance(event, e.Pull) else event.tables
-        if self._mode.snapshots and isinstance(event, e.Pull) and gated:
-            self._out.append(e.Snapshot(event.call.trainer, names, event.size))
+    def _share(self, event: e.Arrived, share: m.Share) -> None:
+        self._gathering.add(event, self.trainers.now)
+        self._complete_gathering()
+
+    def _complete_gathering(self) -> None:
+        come, shared = self._gathering.complete()
+        for share in come:
+            self._answer(share.call, shared or ACCEPTED)
+
+    def _pull(self, event: e.Arrived, pull: m.Pull) -> None:
+        trainer = pull.trainer
+        if pull.gated and self._policy.half_pushed(trainer):
+            self._answer(event.call, refusals.needs_barrier(self._settings.endpoint, trainer))
+        elif not (pull.gated and self._parks(event)):
+            if self._mode.snapshots and pull.gated:
+                self._out.append(e.Snapshot(trainer, event.names, event.size))
+            self._send(event)
+
+    def _look_up(self, event: e.Arrived, asked: m.Lookup) -> None:
+        if not self._parks(event):
+            self._send(event)
+
+    def _send(self, event: e.Arrived) -> None:
         self.metrics.pulled(event.call.trainer)
-        self._answer(event.call, e.Send(names, self.version, event.size))
+        self._answer(event.call, e.Send(event.names, self.version, event.size))
+
+    def _save(self, event: e.Arrived, save: m.Save) -> None:
+        if event.fault:
+            self._discard(event)
+            self._answer(event.call, refusals.wrong_data(event.fault))
+        elif not self._parks(event):
+            trainers = self.trainers.expected() if self._mode.rounds else ()
+            self._out.append(e.Save(event.ticket, trainers))
+            self._answer(event.call, ACCEPTED)
+
+    def _parks(self, event: e.Arrived) -> bool:
+        """Whether a read has to wait until its trainer's round is over."""
+        trainer = event.call.trainer
+        if not self._policy.waits(trainer):
+            return False
+        self._calls.park(event.call, self._policy.passed(trainer), self.trainers.now)
+        return True
 
     # -- updates ---------------------------------------------------------------------------
     def _applied(self, event: e.Applied) -> None:
         self._policy.applied(event.number)
         for read in self._calls.resume(self.version):
-            self._read(read)
+            CALLS[type(read.message)].handle(self, read, read.message)
         for call in self._awaiting.pop(event.number, ()):
-            self._answer(call, e.Accepted())
+            self._answer(call, ACCEPTED)
+        self._start_updates()
 
     def _broken(self, event: e.Broken) -> None:
         server = f"server {self._settings.endpoint}"
         self._fail(refusals.broken(server, event.number, event.cause))
-
-    def _advance(self) -> None:
-        """Start the updates that are due, answer gatherings that are complete."""
-        if self._failure is not None:
-            return
-        self._start_updates()
-        come, shared = self._gathering.complete()
-        for share in come:
-            self._answer(share.call, shared or e.Accepted())
 
     def _start_updates(self) -> None:
         while (apply := self._policy.due()) is not None:
@@ -335,11 +348,11 @@ class Core:
 
     # -- the end ---------------------------------------------------------------------------
     @property
-    def _failure(self) -> e.Failure | None:
-        return self._trainers.failure
+    def _failure(self) -> m.Refused | None:
+        return self.trainers.failure
 
-    def _fail(self, failure: e.Failure) -> None:
-        self._trainers.blame(failure)
+    def _fail(self, failure: m.Refused) -> None:
+        self.trainers.blame(failure)
         self._farewell.begin(failure)
         self._out.append(e.Fail(failure))
         reading = set(self._calls.parked)
@@ -350,54 +363,63 @@ class Core:
 
     def _turn_away(self, event: e.Event) -> None:
         """After the failure every call is answered with it."""
-        ticket = getattr(event, "ticket", None)
-        if ticket is None:
-            return
-        assert self._failure is not None
-        if isinstance(event, Counted):
+        if isinstance(event, e.Arrived):
+            assert self._failure is not None
             self._discard(event)
-        self._reply(ticket, self._failure)
-        self._farewell.tell(getattr(getattr(event, "call", event), "trainer", -1))
+            self._reply(event.ticket, self._failure)
+            self._farewell.tell(event.call.trainer)
+            self._end_if_possible()
 
     def _end_if_possible(self) -> None:
         if self._ended:
             return
         if self._failure is None:
-            self._ended = self._trainers.finished and self.now >= self._succession.linger
+            self._ended = self.trainers.finished and self.now >= self._succession.linger
         else:
             self._ended = self._farewell.is_over()
         self._out += [e.Finish()] if self._ended else []
 
     # -- answers ---------------------------------------------------------------------------
     def _answer(self, call: e.Call, answer: e.Answer) -> None:
-        if isinstance(answer, e.Failure):
+        if isinstance(answer, m.Refused):
             tickets = self._calls.refuse(call, answer)
         else:
             tickets = self._calls.answer(call)
-        for ticket in tickets:
-            self._reply(ticket, answer)
+        self._out += [e.Reply(ticket, answer) for ticket in tickets]
 
     def _reply(self, ticket: int, answer: e.Answer) -> None:
         self._out.append(e.Reply(ticket, answer))
 
-    def _discard(self, event: Counted) -> None:
-        if isinstance(event, e.Push | e.Share | e.Checkpoint):
+    def _discard(self, event: e.Arrived) -> None:
+        if CALLS[type(event.message)].keeps:
             self._out.append(e.Discard(event.ticket))
 
     _HANDLERS: ClassVar[dict[type, Callable[..., Any]]] = {
-        e.Hello: _hello,
-        e.Push: _counted,
-        e.Barrier: _counted,
-        e.Pull: _counted,
-        e.Prefetch: _counted,
-        e.Share: _counted,
-        e.Checkpoint: _counted,
-        e.Heartbeat: _heartbeat,
-        e.Complete: _complete,
-        e.Abort: _abort,
         e.Reset: _reset,
         e.Leased: _leased,
         e.Tick: _tick,
         e.Applied: _applied,
         e.Broken: _broken,
     }
+
+
+class Row(NamedTuple):
+    """What the core does about one kind of message."""
+
+    handle: Callable[[Core, e.Arrived, Any], None]  # a counted call: in its turn
+    keeps: bool = False  # the shell keeps its payload under its ticket
+    reads: bool = False  # a repeat reads again
+
+
+CALLS: dict[type[m.Message], Row] = {
+    m.Push: Row(Core._push, keeps=True),
+    m.Barrier: Row(Core._barrier),
+    m.Pull: Row(Core._pull, reads=True),
+    m.Lookup: Row(Core._look_up, reads=True),
+    m.Share: Row(Core._share, keeps=True),
+    m.Save: Row(Core._save, keeps=True),
+    m.Hello: Row(Core._hello),
+    m.Heartbeat: Row(Core._heartbeat),
+    m.Complete: Row(Core._complete),
+    m.Abort: Row(Core._abort),
+}

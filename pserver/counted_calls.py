@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import TypeAlias
 
-from . import events as e
+from bireme.net.messages import Refused
+
+from .events import Arrived, Call
 
 __all__ = [
     "MAX_EARLY",
     "TRANSITIONS",
-    "Counted",
     "CountedCalls",
-    "Gated",
     "InvalidTransition",
     "State",
     "Step",
@@ -34,8 +34,6 @@ __all__ = [
 MAX_EARLY = 1024  # calls of one trainer that may wait for an earlier one
 _MAX_REFUSED = 64  # refusals of one trainer that are kept for repeats
 
-Gated: TypeAlias = e.Pull | e.Prefetch | e.Checkpoint
-Counted: TypeAlias = e.Push | e.Barrier | e.Share | Gated
 Life: TypeAlias = tuple[int, int]  # trainer, incarnation
 
 
@@ -89,7 +87,7 @@ class InvalidTransition(RuntimeError):
 class _Progress:
     """A call that has arrived and has no answer yet, and the tickets that wait for one."""
 
-    event: Counted
+    event: Arrived
     tickets: list[int]
     state: State
     parked_at: float = 0.0
@@ -103,7 +101,7 @@ class _Sequence:
 
     next: int = 1
     progress: dict[int, _Progress] = field(default_factory=dict)
-    refusals: dict[int, e.Failure] = field(default_factory=dict)
+    refusals: dict[int, Refused] = field(default_factory=dict)
 
     def state(self, number: int) -> State:
         progress = self.progress.get(number)
@@ -125,10 +123,10 @@ class CountedCalls:
     def __init__(self, most_early: int = MAX_EARLY) -> None:
         self._most_early = most_early
         self._sequences: dict[Life, _Sequence] = {}
-        self._parked: dict[e.Call, _Progress] = {}  # in the order of parking
-        self._rounds: dict[int, list[e.Call]] = {}  # the round that they wait for
+        self._parked: dict[Call, _Progress] = {}  # in the order of parking
+        self._rounds: dict[int, list[Call]] = {}  # the round that they wait for
 
-    def state(self, call: e.Call) -> State:
+    def state(self, call: Call) -> State:
         """Where a call stands."""
         sequence = self._sequences.get(call[:2])
         return State.NEW if sequence is None else sequence.state(call.sequence)
@@ -139,10 +137,10 @@ class CountedCalls:
             found = self._sequences[life] = _Sequence()
         return found
 
-    def _progress(self, call: e.Call) -> _Progress:
+    def _progress(self, call: Call) -> _Progress:
         return self._sequences[call[:2]].progress[call.sequence]
 
-    def _step(self, call: e.Call, step: Step) -> State:
+    def _step(self, call: Call, step: Step) -> State:
         """The state that follows, by the table."""
         state = self.state(call)
         following = TRANSITIONS.get((state, step))
@@ -151,17 +149,29 @@ class CountedCalls:
         return following
 
     # -- arriving --------------------------------------------------------------------------
-    def missing(self, call: e.Call) -> int:
+    def missing(self, call: Call) -> int:
         """The number that must come first, where the call is too far ahead of it; else 0."""
         sequence = self._sequences.get(call[:2])
         following = 1 if sequence is None else sequence.next
         return following if call.sequence - following > self._most_early else 0
 
-    def arrive(self, event: Counted) -> None:
-        """Keep a new call until its turn."""
+    def arrive(self, event: Arrived) -> list[Arrived] | None:
+        """Take a new call; the calls of its trainer whose turn has come, this one or none or more.
+        None if this is a repeat.
+        """
+        life, number = event.call[:2], event.call.sequence
+        sequence = self._sequence(life)
+        if sequence.state(number) is not State.NEW:
+            return None
         self._begin(event, self._step(event.call, Step.ARRIVE))
+        due = []
+        while (progress := sequence.progress.get(sequence.next)) is not None:
+            progress.state = TRANSITIONS[progress.state, Step.TURN]
+            sequence.next += 1
+            due.append(progress.event)
+        return due
 
-    def _begin(self, event: Counted, state: State) -> None:
+    def _begin(self, event: Arrived, state: State) -> None:
         sequence = self._sequence(event.call[:2])
         sequence.progress[event.call.sequence] = _Progress(event, [event.ticket], state)
 
@@ -170,17 +180,7 @@ class CountedCalls:
         sequence = self._sequence(life)
         sequence.next = max(sequence.next, following)
 
-    def turn(self, life: Life) -> Counted | None:
-        """Admit the next call of a trainer, if it has arrived."""
-        sequence = self._sequence(life)
-        progress = sequence.progress.get(sequence.next)
-        if progress is None:
-            return None
-        progress.state = self._step(progress.event.call, Step.TURN)
-        sequence.next += 1
-        return progress.event
-
-    def repeat(self, event: Counted) -> e.Failure | None:
+    def repeat(self, event: Arrived) -> Refused | None:
         """Take a call that has come before. In progress, both wait for the answer; a refused call
         gives its reason again.
         """
@@ -192,30 +192,29 @@ class CountedCalls:
             return None
         return sequence.refusals.get(event.call.sequence)
 
-    def reread(self, event: Gated) -> None:
+    def reread(self, event: Arrived) -> None:
         """Take a read that was answered before, and is to read again."""
         self._begin(event, self._step(event.call, Step.REREAD))
 
     # -- waiting ---------------------------------------------------------------------------
-    def park(self, call: e.Call, number: int, now: float) -> None:
+    def park(self, call: Call, number: int, now: float) -> None:
         """A read waits for the end of round `number`, its trainer's."""
         state = self._step(call, Step.PARK)
         progress = self._parked[call] = self._progress(call)
         progress.state, progress.parked_at = state, now
         self._rounds.setdefault(number, []).append(call)
 
-    def resume(self, number: int) -> Iterator[Gated]:
+    def resume(self, number: int) -> Iterator[Arrived]:
         """Round `number` is over; the reads that have waited for it, in the order of parking."""
         for call in self._rounds.pop(number, ()):
             if call in self._parked:  # not refused in the meantime
                 state = self._step(call, Step.RESUME)
                 progress = self._parked.pop(call)
                 progress.state = state
-                assert isinstance(progress.event, Gated)
                 yield progress.event
 
     @property
-    def parked(self) -> Mapping[e.Call, object]:
+    def parked(self) -> Mapping[Call, object]:
         """The reads that wait, the first one first."""
         return self._parked
 
@@ -225,12 +224,12 @@ class CountedCalls:
         return None if progress is None else progress.parked_at
 
     # -- finishing -------------------------------------------------------------------------
-    def answer(self, call: e.Call) -> list[int]:
+    def answer(self, call: Call) -> list[int]:
         """The call is answered; the tickets to answer."""
         self._step(call, Step.ANSWER)
         return self._sequences[call[:2]].progress.pop(call.sequence).tickets
 
-    def refuse(self, call: e.Call, reason: e.Failure) -> list[int]:
+    def refuse(self, call: Call, reason: Refused) -> list[int]:
         """The call is refused; the tickets to answer."""
         self._step(call, Step.REFUSE)
         sequence = self._sequences[call[:2]]
@@ -240,7 +239,7 @@ class CountedCalls:
         self._parked.pop(call, None)
         return sequence.progress.pop(call.sequence).tickets
 
-    def unfinished(self, life: Life | None = None) -> list[Counted]:
+    def unfinished(self, life: Life | None = None) -> list[Arrived]:
         """Calls without an answer: of one life, or of all."""
         lives = self._sequences if life is None else (life,)
         found = (self._sequences[each] for each in lives if each in self._sequences)

@@ -1,48 +1,38 @@
-"""What the core hears and what it says: events in, instructions out.
+"""What the core of a server hears and what it says: events in, instructions out.
 
-A `ticket` is the shell's number for one waiting call, or for one received payload; a `Call` names
-a counted call of a trainer, so that its repeat is recognised. Nothing here holds an array.
+A trainer's message arrives as it came over the wire (`Arrived`). A `ticket` is the shell's number
+for one waiting call, and for the payload that came with it; a `Call` names a counted call of a
+trainer, so that its repeat is recognised. Nothing here holds an array.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from bireme.net.membership import UNTOLD, JobSize
+from bireme.net import messages as m
 
 __all__ = [
     "INLINE",
-    "Abort",
-    "Accepted",
     "Applied",
     "Apply",
-    "Barrier",
+    "Arrived",
     "Broken",
     "Call",
-    "Checkpoint",
-    "Complete",
     "Discard",
     "Event",
     "Fail",
-    "Failure",
     "Finish",
-    "Heartbeat",
-    "Hello",
     "Instruction",
     "Leased",
-    "Prefetch",
-    "Pull",
-    "Push",
     "Reply",
     "Report",
     "Reset",
     "Save",
     "Send",
-    "Share",
     "Shared",
     "Snapshot",
     "StartOver",
     "Tick",
-    "Welcome",
+    "stopped",
 ]
 
 
@@ -58,118 +48,37 @@ class Call(NamedTuple):
 
 
 # -- events ------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """A trainer greets. Its next call is `first`; `seen` is the last version that it was sent;
-    `size` is what it was told of the job.
+class Arrived:
+    """A trainer's message. `names` and `size` say which variables it brings or asks for, and how
+    many bytes that touches; `fault` says what is wrong with its payload.
     """
 
-    ticket: int
-    trainer: int
-    incarnation: int
-    beats: bool = True
-    first: int = 1
-    seen: int = 0
-    size: JobSize = UNTOLD
+    __slots__ = ("call", "fault", "message", "names", "size", "ticket")
+
+    def __init__(
+        self,
+        ticket: int,
+        message: m.Message,
+        names: tuple[str, ...] = (),
+        size: int = 0,
+        fault: str = "",
+    ) -> None:
+        self.ticket = ticket
+        self.message = message
+        self.names = names
+        self.size = size
+        self.fault = fault
+        # Only counted messages have a number.
+        self.call = Call(
+            getattr(message, "trainer", -1),
+            getattr(message, "incarnation", 0),
+            getattr(message, "sequence", 0),
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
-    """Gradients have arrived, `size` bytes; the shell keeps their payload under `ticket`. `fault`
-    says what is wrong with their values.
-    """
-
-    ticket: int
-    call: Call
-    step: int
-    names: tuple[str, ...]
-    size: int = 0
-    fault: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    ticket: int
-    call: Call
-    step: int
-    inherits: bool = False  # a former life of the trainer has pushed
-
-
-@dataclass(frozen=True, slots=True)
-class Pull:
-    """Variables are wanted; they take `size` bytes."""
-
-    ticket: int
-    call: Call
-    names: tuple[str, ...] = ()
-    gated: bool = True
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Prefetch:
-    """Rows of tables are wanted; to find and copy them touches `size` bytes. The shell keeps the
-    ids under `ticket`.
-    """
-
-    ticket: int
-    call: Call
-    tables: tuple[str, ...] = ()
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A trainer brings arrays that all shall have, `size` bytes; the shell keeps them under
-    `ticket`.
-    """
-
-    ticket: int
-    call: Call
-    step: int
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A trainer wants everything saved; the shell keeps where to under `ticket`. `fault` says why
-    not there.
-    """
-
-    ticket: int
-    call: Call
-    step: int
-    fault: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    ticket: int
-    trainer: int
-    incarnation: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Complete:
-    ticket: int
-    trainer: int
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """A trainer gives up; trainer -1 is the server's own process. Where it was told of somebody
-    else's failure, `kind` and `peer` are that failure's.
-    """
-
-    ticket: int
-    trainer: int
-    incarnation: int
-    step: int
-    cause: str
-    kind: str = ""
-    peer: str = ""
+def stopped(cause: str) -> Arrived:
+    """The server's own process gives up."""
+    return Arrived(0, m.Abort(trainer=-1, incarnation=0, step=-1, cause=cause))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +100,7 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time goes on; `now` is seconds on any steady clock."""
+    """The time is `now`, in seconds of any steady clock."""
 
     now: float
 
@@ -211,10 +120,7 @@ class Broken:
     cause: str
 
 
-Event: TypeAlias = (
-    Hello | Push | Barrier | Pull | Prefetch | Share | Checkpoint | Heartbeat | Complete | Abort |
-    Reset | Leased | Tick | Applied | Broken
-)  # fmt: skip
+Event: TypeAlias = Arrived | Reset | Leased | Tick | Applied | Broken
 
 
 # -- work --------------------------------------------------------------------------------------
@@ -232,19 +138,7 @@ class Work:
         return self.size <= INLINE
 
 
-# -- answers -----------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    mode: int
-    passed: int = 0  # barriers of this trainer, in whatever life
-    pushed: int = 0  # pushes since, of a former life
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    pass
-
-
+# -- answers: a message, or leave to read ---------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Send(Work):
     """Send these variables, as they are after update `version`; no names means no payload."""
@@ -265,18 +159,7 @@ class Shared(Work):
     calls: tuple[Call, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a call is refused, or the job ended; `kind` is a class of the error tree."""
-
-    kind: str
-    text: str
-    peer: str = ""
-    step: int = -1
-    hint: str = ""
-
-
-Answer: TypeAlias = Welcome | Accepted | Send | Shared | Failure
+Answer: TypeAlias = m.Welcome | m.Accepted | m.Refused | Send | Shared
 
 
 # -- instructions ------------------------------------------------------------------------------
@@ -354,7 +237,7 @@ class StartOver:
 class Fail:
     """The job has failed: say so, and end idle connections, so that their trainers ask at once."""
 
-    failure: Failure
+    failure: m.Refused
 
 
 Instruction: TypeAlias = (

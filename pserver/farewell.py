@@ -3,7 +3,8 @@
 Trainers that are about to join hear of it too, unless the server's process itself must go.
 """
 
-from .events import Failure
+from bireme.net.messages import Refused
+
 from .membership import Limits, Trainers
 
 __all__ = ["Farewell"]
@@ -20,7 +21,7 @@ class Farewell:
         self._untold: set[int] = set()  # trainers that take part
         self._absent: set[int] = set()  # trainers that have not come
 
-    def begin(self, failure: Failure) -> None:
+    def begin(self, failure: Refused) -> None:
         """The server has failed just now. A trainer that is itself lost need not hear."""
         now = self._trainers.now
         self._leave_at = now + self._limits.farewell

@@ -20,13 +20,13 @@ from bireme.io.files import written
 from bireme.io.streams import write_value
 from bireme.ir.names import trainer_of
 from bireme.monitoring.counters import tally
+from bireme.net import messages as m
 from bireme.net.error_replies import raised
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
 from bireme.net.grpc_server import Method
 from bireme.net.layouts import Value
 
 from . import events as e
-from .requests import refused
 from .saver import folder_fault
 from .server import Server
 from .updates import Updates
@@ -75,7 +75,7 @@ class FluidService:
         elif said.name == COMPLETE:
             trainer = self._connections.get(peer, said.trainer)
             await self._greet(peer, trainer)
-            await self._ask(lambda ticket: e.Complete(ticket, trainer, INCARNATION))
+            await self._ask(m.Complete(trainer=trainer, incarnation=INCARNATION))
         else:
             await self._push(peer, said)
         return b""
@@ -149,19 +149,18 @@ class FluidService:
         self._server.metrics.received += said.size
         self._barred.discard(trainer)
 
-        def event(ticket: int) -> e.Event:
+        def keep(ticket: int) -> None:
             self._updates.keep(ticket, {said.name: said.value})
-            call, step = self._call(trainer), self._steps[trainer]
-            return e.Push(ticket, call, step, (said.name,), said.size, fault)
 
-        await self._ask(event)
+        push = m.Push(**self._number(trainer))
+        await self._ask(push, keep=keep, names=(said.name,), size=said.size, fault=fault)
 
     async def _barrier(self, trainer: int) -> None:
         if trainer in self._barred:
             return
         self._barred.add(trainer)
         self._steps[trainer] += 1
-        await self._ask(lambda t: e.Barrier(t, self._call(trainer), self._steps[trainer]))
+        await self._ask(m.Barrier(**self._number(trainer)))
 
     async def _pull(
         self, trainer: int, names: tuple[str, ...], gated: bool, out_name: str = ""
@@ -169,12 +168,9 @@ class FluidService:
         def read(send: e.Send) -> Any:
             return self._server.read(send.inline, self._written, send.names, out_name)
 
-        def event(ticket: int) -> e.Event:
-            return e.Pull(
-                ticket, self._call(trainer), names, gated, self._updates.sizes.total(names)
-            )
-
-        reading = await self._ask(event, read)
+        pull = m.Pull(**self._number(trainer), names=names, gated=gated)
+        size = self._updates.sizes.total(names)
+        reading = await self._ask(pull, read, names=names, size=size)
         self._barred.discard(trainer)
         message: bytes = await reading
         self._server.metrics.sent += len(message)
@@ -189,31 +185,29 @@ class FluidService:
         def read(send: e.Send) -> Any:
             return self._server.read(send.inline, self._updates.rows, table, ids)
 
-        def event(ticket: int) -> e.Event:
-            return e.Prefetch(
-                ticket, self._call(trainer), (table,), self._updates.sizes.cost({table: ids})
-            )
+        look_up, size = m.Lookup(**self._number(trainer)), self._updates.sizes.cost({table: ids})
+        return await (await self._ask(look_up, read, names=(table,), size=size))
 
-        return await (await self._ask(event, read))
-
-    async def _ask(self, event: Any, reader: Any = None) -> Any:
-        answer = await self._server.ask(event, reader)
-        if isinstance(answer, e.Failure):
-            raise raised(refused(answer))
+    async def _ask(self, said: m.Message, reader: Any = None, **about: Any) -> Any:
+        answer = await self._server.ask(said, reader, **about)
+        if isinstance(answer, m.Refused):
+            raise raised(answer)
         return answer
 
-    def _call(self, trainer: int) -> e.Call:
-        return e.Call(trainer, INCARNATION, next(self._sequences[trainer]))
+    def _number(self, trainer: int) -> dict[str, Any]:
+        """What names a counted call."""
+        return {
+            "trainer": trainer,
+            "incarnation": INCARNATION,
+            "sequence": next(self._sequences[trainer]),
+            "step": self._steps[trainer],
+        }
 
     # -- who speaks ------------------------------------------------------------------------
     async def _greet(self, peer: str, trainer: int) -> int:
         """Connect a connection with a trainer, and the trainer with the core."""
         if trainer not in self._greeted:
-            answer = await self._server.ask(
-                lambda ticket: e.Hello(ticket, trainer, INCARNATION, beats=False)
-            )
-            if isinstance(answer, e.Failure):
-                raise raised(refused(answer))
+            await self._ask(m.Hello(trainer=trainer, incarnation=INCARNATION, beats=False))
             self._greeted.add(trainer)
         self._connections[peer] = trainer
         return trainer

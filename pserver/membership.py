@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from math import inf
 
 from bireme.net.membership import Member, Membership, Refusal
+from bireme.net.messages import Refused
 
 from . import refusals
 from .counted_calls import MAX_EARLY
-from .events import Failure
 
 __all__ = ["Limits", "Member", "Trainers"]
 
@@ -28,7 +28,7 @@ class Limits:
     early: int = MAX_EARLY  # not seconds: calls of one trainer that may wait for an earlier one
 
 
-class Trainers(Membership[Failure]):
+class Trainers(Membership[Refused]):
     """Trainers 0 to `count` - 1, each expected once."""
 
     def __init__(self, count: int, limits: Limits) -> None:
@@ -39,7 +39,7 @@ class Trainers(Membership[Failure]):
         self._unreported: dict[int, None] = {}  # those of them whose absence was not reported yet
         self._ended: set[int] = set()  # trainers without a process
 
-    def hello(self, trainer: int, incarnation: int, beats: bool) -> Failure | None:
+    def hello(self, trainer: int, incarnation: int, beats: bool) -> Refused | None:
         """Take in a newcomer; a refusal if there is no place for it."""
         member = self.get(trainer)
         if member is not None and member.life == incarnation:
@@ -75,14 +75,14 @@ class Trainers(Membership[Failure]):
             self._unreported.pop(trainer, None)
         self._ended.discard(trainer)
 
-    def sign(self, trainer: int, incarnation: int, step: int | None = None) -> Failure | None:
+    def sign(self, trainer: int, incarnation: int, step: int | None = None) -> Refused | None:
         """Note a sign of life; a refusal if it comes from a stranger."""
         if not self.hear(trainer, incarnation, step):
             return refusals.stranger(trainer)
         self._connected(trainer)
         return None
 
-    def beat(self, trainer: int, incarnation: int, step: int) -> Failure | None:
+    def beat(self, trainer: int, incarnation: int, step: int) -> Refused | None:
         """Note a heartbeat. Where a successor may come, one shortly after the end of the
         connections proves nothing: it was under way.
         """
@@ -159,7 +159,7 @@ class Trainers(Membership[Failure]):
         super().tick(now)
         self._away += min(self.now - before, self._limits.grace / 2)
 
-    def overdue(self) -> Failure | None:
+    def overdue(self) -> Refused | None:
         """A failure if a trainer has been missing for too long. Of several, that of the trainer
         which was heard least lately: the others may have left because of it.
         """

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from bireme.monitoring.counters import STEPS, Histogram, Sample
 
-from .membership import Member
+from .membership import Trainers
 
 __all__ = ["Metrics", "MetricsView"]
 
@@ -53,6 +53,7 @@ class Watched(Protocol):
     """The server whose metrics are shown."""
 
     metrics: Metrics
+    trainers: Trainers
 
     @property
     def version(self) -> int: ...
@@ -62,8 +63,6 @@ class Watched(Protocol):
     def waited(self) -> float: ...
     @property
     def missing(self) -> list[int]: ...
-    @property
-    def members(self) -> list[Member]: ...
     @property
     def now(self) -> float: ...
 
@@ -114,7 +113,7 @@ class MetricsView:
             yield Sample("bireme_gradient_staleness_steps", found, {"trainer": trainer})
         for trainer, count in list(metrics.applied.items()):
             yield Sample("bireme_gradients_applied_total", count, {"trainer": trainer})
-        for member in core.members:
+        for member in core.trainers.members:
             peer = {"peer": f"trainer {member.number}"}
             heard = self._clock() - (core.now - member.heard)
             yield Sample("bireme_peer_up", int(not member.left), peer)
@@ -137,7 +136,7 @@ class MetricsView:
                     "done": member.left,
                     "silent_seconds": round(core.now - member.heard, 2),
                 }
-                for member in core.members
+                for member in core.trainers.members
             },
         }
 

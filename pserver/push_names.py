@@ -1,9 +1,10 @@
 """The names of pushed gradients: as the server's program calls them, and whose they are."""
 
 from bireme.ir.names import trainer_of
+from bireme.net.messages import Refused
 
 from . import refusals
-from .events import Failure, Push
+from .events import Arrived
 from .server_spec import Settings
 
 __all__ = ["PushNames"]
@@ -18,7 +19,7 @@ class PushNames:
         self._settings = settings
         self._accepted: dict[tuple[int, tuple[str, ...]], tuple[str, ...]] = {}
 
-    def of(self, push: Push) -> tuple[str, ...] | Failure:
+    def of(self, push: Arrived) -> tuple[str, ...] | Refused:
         """The names that the program gives to a push; a refusal if it is not for this server, or
         not its sender's to make.
         """
@@ -28,7 +29,7 @@ class PushNames:
         names = self._accepted.get((trainer, push.names))
         return names if names is not None else self._accept(trainer, push.names)
 
-    def _accept(self, trainer: int, pushed: tuple[str, ...]) -> tuple[str, ...] | Failure:
+    def _accept(self, trainer: int, pushed: tuple[str, ...]) -> tuple[str, ...] | Refused:
         settings = self._settings
         names = tuple(settings.bound(name) for name in pushed)
         if unknown := settings.unknown(names):

@@ -1,12 +1,13 @@
-"""The sentences of a server that says no: what happened, at which server and step, what to do."""
+"""Error replies of a server: what happened, at which server and step, what to do."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from math import inf
 
-from bireme.net.messages import NOT_GREETED
+import msgspec
 
-from .events import Abort, Call, Failure, Hello
+from bireme.net.messages import NOT_GREETED, Abort, Hello, Refused
+
+from .events import Call
 from .server_spec import Settings
 
 __all__ = [
@@ -51,69 +52,70 @@ def trainers_named(numbers: Iterable[int]) -> str:
 
 
 # -- who takes part ----------------------------------------------------------------------------
-def other_size(server: Settings, hello: Hello) -> Failure | None:
+def other_size(server: Settings, hello: Hello) -> Refused | None:
     """A refusal where the trainer was told of another job than this server."""
     its, own = hello.size, server.size
     if its.trainers not in (0, own.trainers):
-        return Failure(
-            "ConfigError",
-            f"trainer {hello.trainer} was started for {its.trainers} "
+        return Refused(
+            kind="ConfigError",
+            text=f"trainer {hello.trainer} was started for {its.trainers} "
             f"trainer{'s' * (its.trainers > 1)}, server {server.endpoint} for {own.trainers}",
             hint="give every process the same PADDLE_TRAINERS_NUM (trainers= of transpile)",
         )
     if 0 in (its.servers, own.servers) or its[1:] == own[1:]:
         return None
-    return Failure(
-        "ConfigError",
-        f"trainer {hello.trainer} takes server {server.endpoint} for number {its.server} of "
+    return Refused(
+        kind="ConfigError",
+        text=f"trainer {hello.trainer} takes server {server.endpoint} for number {its.server} of "
         f"{its.servers}; it was started as number {own.server} of {own.servers}",
         hint="give every process the same list of servers in the same order: "
         "PADDLE_PSERVERS_IP_PORT_LIST (pservers= of transpile)",
     )
 
 
-def out_of_range(trainer: int, count: int) -> Failure:
-    return Failure(
-        "ConfigError",
-        f"trainer id {trainer} is out of range: this server expects 0 to {count - 1}",
+def out_of_range(trainer: int, count: int) -> Refused:
+    return Refused(
+        kind="ConfigError",
+        text=f"trainer id {trainer} is out of range: this server expects 0 to {count - 1}",
         hint="check PADDLE_TRAINER_ID and PADDLE_TRAINERS_NUM in every process",
     )
 
 
-def taken(trainer: int) -> Failure:
-    return Failure(
-        "ConfigError",
-        f"trainer id {trainer} is already taken by another process of this job",
+def taken(trainer: int) -> Refused:
+    return Refused(
+        kind="ConfigError",
+        text=f"trainer id {trainer} is already taken by another process of this job",
         hint="give every trainer its own PADDLE_TRAINER_ID; to restart one, restart the cluster",
     )
 
 
-def finished(trainer: int) -> Failure:
-    return Failure(
-        "ConfigError",
-        f"trainer {trainer} has already completed this job",
+def finished(trainer: int) -> Refused:
+    return Refused(
+        kind="ConfigError",
+        text=f"trainer {trainer} has already completed this job",
         hint="exe.close() ends a trainer's part; run everything before it",
     )
 
 
-def stranger(trainer: int) -> Failure:
-    return Failure(
-        "PeerLost",
-        f"trainer {trainer} has not introduced itself to this server, which was started again",
+def stranger(trainer: int) -> Refused:
+    return Refused(
+        kind="PeerLost",
+        text=f"trainer {trainer} has not introduced itself to this server, which was started again",
     )
 
 
-def not_greeted(endpoint: str, trainer: int) -> Failure:
-    return Failure(
-        NOT_GREETED, f"server {endpoint} was restarted, and trainer {trainer} has not greeted it"
+def not_greeted(endpoint: str, trainer: int) -> Refused:
+    return Refused(
+        kind=NOT_GREETED,
+        text=f"server {endpoint} was restarted, and trainer {trainer} has not greeted it",
     )
 
 
-def forgotten(endpoint: str, version: int, trainer: int, seen: int) -> Failure:
-    return Failure(
-        "PeerLost",
-        f"server {endpoint} was restarted and its record ends with round {version}, but trainer "
-        f"{trainer} has seen round {seen}",
+def forgotten(endpoint: str, version: int, trainer: int, seen: int) -> Refused:
+    return Refused(
+        kind="PeerLost",
+        text=f"server {endpoint} was restarted and its record ends with round {version}, but "
+        f"trainer {trainer} has seen round {seen}",
         peer=f"server {endpoint}",
         step=seen,
         hint="its disk has lost what it had confirmed: restart the whole job",
@@ -121,25 +123,25 @@ def forgotten(endpoint: str, version: int, trainer: int, seen: int) -> Failure:
 
 
 # -- who is missing ----------------------------------------------------------------------------
-def silent(trainer: int, since: float, step: int) -> Failure:
+def silent(trainer: int, since: float, step: int) -> Refused:
     place = f"at step {step}" if step >= 0 else "before its first step"
-    return Failure(
-        "PeerLost",
-        f"trainer {trainer} is lost: last heard {since:.1f} s ago, {place}",
+    return Refused(
+        kind="PeerLost",
+        text=f"trainer {trainer} is lost: last heard {since:.1f} s ago, {place}",
         peer=f"trainer {trainer}",
         step=step,
         hint="see that trainer's log; the time is FLAGS_heartbeat_seconds",
     )
 
 
-def cut_off(trainer: int, since: float, step: int, may_return: bool = False) -> Failure:
+def cut_off(trainer: int, since: float, step: int, may_return: bool = False) -> Refused:
     place = f"at step {step}" if step >= 0 else "before its first step"
     what = f"its connection ended {since:.1f} s ago" if since < inf else "its process has ended"
     alone = ", and it was not started again" if may_return else ""
     time = "; the time is FLAGS_rejoin_seconds" if may_return else ""
-    return Failure(
-        "PeerLost",
-        f"trainer {trainer} is lost: {what}, {place}{alone}",
+    return Refused(
+        kind="PeerLost",
+        text=f"trainer {trainer} is lost: {what}, {place}{alone}",
         peer=f"trainer {trainer}",
         step=step,
         hint=f"see that trainer's log: its process has ended, or was killed{time}",
@@ -157,101 +159,108 @@ def came_back(endpoint: str, trainer: int, passed: int) -> str:
     return f"server {endpoint}: trainer {trainer} was started again; it has passed {passed} rounds"
 
 
-def superseded(trainer: int) -> Failure:
-    return Failure(
-        "ProtocolError",
-        f"trainer {trainer} was started again, and this process is its former life",
+def superseded(trainer: int) -> Refused:
+    return Refused(
+        kind="ProtocolError",
+        text=f"trainer {trainer} was started again, and this process is its former life",
         hint="its connection was lost for so long that it was taken for dead",
     )
 
 
-def absent(trainers: list[int], waited: float) -> Failure:
-    return Failure(
-        "PeerLost",
-        f"{trainers_named(trainers)} never connected within {waited:.0f} s",
+def absent(trainers: list[int], waited: float) -> Refused:
+    return Refused(
+        kind="PeerLost",
+        text=f"{trainers_named(trainers)} never connected within {waited:.0f} s",
         peer=trainers_named(trainers),
         hint="start every trainer (PADDLE_TRAINERS_NUM of them); the time is FLAGS_join_seconds",
     )
 
 
-def with_waiters(lost: Failure, waiting: Iterable[int], endpoint: str) -> Failure:
+def with_waiters(lost: Refused, waiting: Iterable[int], endpoint: str) -> Refused:
     """The loss of a peer, with who waited for it at which server."""
     names = sorted(waiting)
     where = f"; {trainers_named(names)} waited for it" if names else ""
-    return replace(lost, text=f"{lost.text}{where} (server {endpoint})")
+    return msgspec.structs.replace(lost, text=f"{lost.text}{where} (server {endpoint})")
 
 
-def slow(trainers: list[int], round_: int, waited: float) -> Failure:
+def slow(trainers: list[int], round_: int, waited: float) -> Refused:
     names = trainers_named(trainers)
-    return Failure(
-        "DeadlineExceeded",
-        f"{names} did not reach the barrier of round {round_} within {waited:.0f} s, though alive",
-        names,
-        round_,
-        "is it much slower than the others? the time is FLAGS_rpc_deadline (milliseconds)",
+    return Refused(
+        kind="DeadlineExceeded",
+        text=f"{names} did not reach the barrier of round {round_} within {waited:.0f} s, "
+        "though alive",
+        peer=names,
+        step=round_,
+        hint="is it much slower than the others? the time is FLAGS_rpc_deadline (milliseconds)",
     )
 
 
-def gave_up(peer: str, cause: str, step: int) -> Failure:
-    return Failure("Aborted", f"{peer} gave up: {cause}", peer, step)
+def gave_up(peer: str, cause: str, step: int) -> Refused:
+    return Refused(kind="Aborted", text=f"{peer} gave up: {cause}", peer=peer, step=step)
 
 
-def reported(abort: Abort, reporter: str) -> Failure:
+def reported(abort: Abort, reporter: str) -> Refused:
     kind = "PeerLost" if abort.kind == "PeerLost" else "Aborted"
-    return Failure(kind, f"{abort.cause} (reported by {reporter})", abort.peer, abort.step)
+    return Refused(
+        kind=kind, text=f"{abort.cause} (reported by {reporter})", peer=abort.peer, step=abort.step
+    )
 
 
-def broken(server: str, update: int, cause: str) -> Failure:
-    return Failure(
-        "Aborted", f"{server} could not compute update {update}: {cause}", server, update
+def broken(server: str, update: int, cause: str) -> Refused:
+    return Refused(
+        kind="Aborted",
+        text=f"{server} could not compute update {update}: {cause}",
+        peer=server,
+        step=update,
     )
 
 
 # -- what may not be said ----------------------------------------------------------------------
-def not_owned(endpoint: str, name: str, owned: Iterable[str]) -> Failure:
-    return Failure(
-        "ProtocolError",
-        f"server {endpoint} owns no gradient '{name}'",
+def not_owned(endpoint: str, name: str, owned: Iterable[str]) -> Refused:
+    return Refused(
+        kind="ProtocolError",
+        text=f"server {endpoint} owns no gradient '{name}'",
         hint=f"it owns {', '.join(list(owned)[:6]) or 'none'}; "
         "all processes must run the same script with the same endpoints",
     )
 
 
-def anothers(name: str, owner: int, sender: int) -> Failure:
-    return Failure(
-        "ProtocolError",
-        f"'{name}' is trainer {owner}'s gradient, and trainer {sender} sent it",
+def anothers(name: str, owner: int, sender: int) -> Refused:
+    return Refused(
+        kind="ProtocolError",
+        text=f"'{name}' is trainer {owner}'s gradient, and trainer {sender} sent it",
         hint="check PADDLE_TRAINER_ID in every process",
     )
 
 
-def wrong_data(fault: str) -> Failure:
-    return Failure(
-        "ProtocolError",
-        fault,
+def wrong_data(fault: str) -> Refused:
+    return Refused(
+        kind="ProtocolError",
+        text=fault,
         hint="all processes must run the same script; ids of rows come from the data",
     )
 
 
-def needs_barrier(endpoint: str, trainer: int) -> Failure:
-    return Failure(
-        "ProtocolError",
-        f"trainer {trainer} pushed gradients without a barrier, but server {endpoint} is sync",
+def needs_barrier(endpoint: str, trainer: int) -> Refused:
+    return Refused(
+        kind="ProtocolError",
+        text=f"trainer {trainer} pushed gradients without a barrier, but server {endpoint} is sync",
         hint=_MODES,
     )
 
 
-def takes_no_barrier(endpoint: str, mode: str) -> Failure:
-    return Failure(
-        "ProtocolError",
-        f"a trainer sent a barrier, but server {endpoint} runs in {mode} mode",
+def takes_no_barrier(endpoint: str, mode: str) -> Refused:
+    return Refused(
+        kind="ProtocolError",
+        text=f"a trainer sent a barrier, but server {endpoint} runs in {mode} mode",
         hint=_MODES,
     )
 
 
-def too_early(call: Call, missing: int) -> Failure:
-    return Failure(
-        "ProtocolError",
-        f"call {call.sequence} of trainer {call.trainer} came while call {missing} was missing",
+def too_early(call: Call, missing: int) -> Refused:
+    return Refused(
+        kind="ProtocolError",
+        text=f"call {call.sequence} of trainer {call.trainer} came while call {missing} was "
+        "missing",
         hint="a call may come before earlier ones, but not so far before them",
     )

@@ -19,6 +19,7 @@ from bireme.ending import at_exit, show
 from bireme.errors import BiremeError
 from bireme.ir import Operator
 from bireme.monitoring.counters import Sample, tally
+from bireme.net import messages as m
 from bireme.net.error_replies import raised
 from bireme.net.grpc_server import listening, native_methods, unary_methods
 from bireme.net.socket_server import accepting
@@ -26,7 +27,6 @@ from bireme.rewinding import allowed, rewind, rewound
 from bireme.runtime.context import Env
 from bireme.runtime.effects import Effect, EffectContext
 
-from . import events as e
 from .core import Core
 from .fluid import FluidService
 from .job_record import Known
@@ -34,7 +34,6 @@ from .membership import Limits
 from .metrics import MetricsView
 from .modes import mode_of
 from .recovery import begin, forget
-from .requests import refused
 from .server import Server
 from .server_spec import Settings, read_settings
 from .updates import Updates
@@ -107,8 +106,8 @@ def host(settings: Settings, updates: Updates, times: Limits, known: Known | Non
     core = Core(settings, times, known)
     ended: list[BiremeError] = []
 
-    def failed(failure: e.Failure) -> None:
-        ended.append(raised(refused(failure)))
+    def failed(failure: m.Refused) -> None:
+        ended.append(raised(failure))
         tally.note(failure.text)
         if not signals and server.error is None:
             show(ended[0])

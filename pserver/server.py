@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from bireme import errors, flags
 from bireme.monitoring.tracing import timed
 from bireme.net import messages as m
@@ -24,8 +26,7 @@ from bireme.net.memory import Mappings
 
 from . import events as e
 from .connections import Connections, Opened
-from .core import Core
-from .requests import control, counted, refused
+from .core import CALLS, Core
 from .saver import Saver, folder_fault
 from .shared_replies import SharedReplies
 from .updates import Updates
@@ -58,11 +59,11 @@ class Server:
         self.starts_over = False  # another life of the job has come than the record's
         self._connections = Connections(self._reset, self._died)
         self.carriers: tuple[m.Offer, ...] = ()  # what a welcome offers
-        self._end: asyncio.Future[e.Failure | None] | None = None
+        self._end: asyncio.Future[m.Refused | None] | None = None
         self._queued = 0  # what the worker has been given and has not done
         self.error: BaseException | None = None  # what an update raised
-        self.failure: e.Failure | None = None  # of the job; the others may not know it yet
-        self.on_failure: Callable[[e.Failure], None] = lambda failure: None
+        self.failure: m.Refused | None = None  # of the job; the others may not know it yet
+        self.on_failure: Callable[[m.Refused], None] = lambda failure: None
 
     @property
     def queued(self) -> int:
@@ -70,7 +71,7 @@ class Server:
         return self._queued
 
     # -- the life of a server --------------------------------------------------------------
-    async def run(self) -> e.Failure | None:
+    async def run(self) -> m.Refused | None:
         """Serve until every trainer has completed; the failure if it ends otherwise."""
         self._end = asyncio.get_running_loop().create_future()
         ticker = asyncio.create_task(self._count_time())
@@ -87,7 +88,7 @@ class Server:
 
     def stop(self, cause: str) -> None:
         """This process must go: tell everybody why."""
-        self.handle(e.Abort(0, -1, 0, -1, cause))
+        self.handle(e.stopped(cause))
 
     def close(self) -> None:
         """Let the worker finish and free it."""
@@ -101,34 +102,34 @@ class Server:
         """Answer one small request."""
         try:
             said = decode([request]).message
+            if isinstance(said, m.Numbered) or type(said) not in CALLS:
+                raise errors.ProtocolError(f"unexpected message type {type(said).__name__}")
             if isinstance(said, m.Hello):
                 return await self._welcome(said)
-            answer = await self.ask(lambda ticket: control(ticket, said))
-            if isinstance(said, m.Complete) and isinstance(answer, e.Accepted) and self._recorder:
+            answer = await self.ask(said)
+            if isinstance(said, m.Complete) and isinstance(answer, m.Accepted) and self._recorder:
                 await asyncio.wrap_future(self._recorder.left(said.trainer))
             return b"".join(await self._frame(answer))
         except errors.BiremeError as error:
             return encode(refusal(error))
 
     async def _welcome(self, said: m.Hello) -> bytes:
-        answer = await self.ask(lambda ticket: control(ticket, said))
-        if isinstance(answer, e.Failure):
-            return encode(refused(answer))
+        answer = await self.ask(said)
+        if isinstance(answer, m.Refused):
+            return encode(answer)
         if self._recorder is not None:
             who = said.trainer, said.incarnation, said.beats
             await asyncio.wrap_future(self._recorder.joined(*who))
         if said.segment and self._can_map(said.segment):
             self._sharing.add((said.trainer, said.incarnation))
-        welcome = m.Welcome(
-            mode=answer.mode,
+        welcome = msgspec.structs.replace(
+            answer,
             incarnation=self.incarnation,
             shared=(said.trainer, said.incarnation) in self._sharing,
             carriers=self.carriers,
             key=self._connections.key_for((said.trainer, said.incarnation)),
             earlier=self._earlier,
             durable=self._recorder is not None,
-            passed=answer.passed,
-            pushed=answer.pushed,
             began=self._updates.keeper.began,
         )
         return encode(welcome)
@@ -152,7 +153,7 @@ class Server:
             return
         self._look()
         self.handle(e.Reset(*life))
-        asyncio.get_running_loop().call_later(self._core.grace + CLOCK, self._look)
+        asyncio.get_running_loop().call_later(self._core.limits.grace + CLOCK, self._look)
 
     def _died(self, life: tuple[int, int]) -> None:
         """A trainer's process has ended: it need not be waited for. Others may have ended with it,
@@ -168,53 +169,67 @@ class Server:
         """Take a frame of an exchange; what will answer it."""
         said = received.message
         if not isinstance(said, m.Numbered):
-            raise errors.ProtocolError(f"{type(said).__name__} has no place in an exchange")
-        call = e.Call(said.trainer, said.incarnation, said.sequence)
-        shared = call[:2] in self._sharing
-        self.metrics.received += received.size
-        fault = ""
-        if isinstance(said, m.Push):
-            fault = self._updates.checks.fault(said.trainer, received.values, received.layout)
-        reader: Reader | None = None
-        size = received.size
-        if isinstance(said, m.Lookup):
-            size = self._updates.sizes.cost(received.values)
-            reader = partial(self._replies.rows, received.values, call=call, shared=shared)
-        elif isinstance(said, m.Pull):
-            size = self._updates.sizes.total(said.names)
-            reader = partial(self._publish, call=call, shared=shared)
-        elif isinstance(said, m.Share):
-            reader = self._together
-        elif isinstance(said, m.Save):
-            fault = folder_fault(said.folder)
+            raise errors.ProtocolError(f"unexpected message type {type(said).__name__}")
+        layout = received.layout
+        self.metrics.received += layout.size
+        event = e.Arrived(next(self._tickets), said, layout.names, layout.size)
+        prepare = _PAYLOADS.get(type(said))
+        reader = None if prepare is None else prepare(self, event, said, received)
+        return said, self._ask(event, reader)
 
-        def event(ticket: int) -> e.Event:
-            if isinstance(said, m.Push | m.Share):
-                self._updates.keep(ticket, received.values, received.layout)
-            elif isinstance(said, m.Save):
-                self._saver.keep(ticket, said)
-            return counted(ticket, call, said, (received.layout.names, size, fault))
+    def _keep_push(self, event: e.Arrived, said: m.Push, received: Received) -> None:
+        fault = self._updates.checks.fault(said.trainer, received.values, received.layout)
+        self._updates.keep(event.ticket, received.values, received.layout)
+        event.fault = fault
 
-        return said, self.ask(event, reader)
+    def _keep_share(self, event: e.Arrived, said: m.Share, received: Received) -> Reader:
+        self._updates.keep(event.ticket, received.values, received.layout)
+        return self._together
+
+    def _keep_save(self, event: e.Arrived, said: m.Save, received: Received) -> None:
+        event.fault = folder_fault(said.folder)
+        self._saver.keep(event.ticket, said)
+
+    def _price_look_up(self, event: e.Arrived, said: m.Lookup, received: Received) -> Reader:
+        event.size = self._updates.sizes.cost(received.values)
+        shared = event.call[:2] in self._sharing
+        return partial(self._replies.rows, received.values, call=event.call, shared=shared)
+
+    def _price_pull(self, event: e.Arrived, said: m.Pull, received: Received) -> Reader:
+        event.names, event.size = said.names, self._updates.sizes.total(said.names)
+        shared = event.call[:2] in self._sharing
+        return partial(self._publish, call=event.call, shared=shared)
 
     async def last_of(self, answers: "list[asyncio.Future[Any]]") -> Sequence[Buffer]:
         """The last answer, which stands for all before it; the first refusal instead, if there is
         one.
         """
         given = [await answer for answer in answers]
-        refused = [a for a in given if isinstance(a, e.Failure)]
+        refused = [a for a in given if isinstance(a, m.Refused)]
         return await self._frame(refused[0] if refused else given[-1])
 
     def ask(
-        self, event: Callable[[int], e.Event], reader: "Reader | None" = None
+        self,
+        said: m.Message,
+        reader: Reader | None = None,
+        keep: Callable[[int], None] | None = None,
+        **about: Any,
     ) -> "asyncio.Future[Any]":
-        """Give the core a call; its answer. `reader` turns leave to read into the values read."""
+        """Give the core a message; its answer. `reader` turns leave to read into the values read,
+        `keep` takes the ticket of the payload, and `about` is what `e.Arrived` says of it.
+        """
         ticket = next(self._tickets)
-        self._waiting[ticket] = future = asyncio.get_running_loop().create_future()
+        if keep is not None:
+            keep(ticket)
+        return self._ask(e.Arrived(ticket, said, **about), reader)
+
+    def _ask(self, event: e.Arrived, reader: Reader | None) -> "asyncio.Future[Any]":
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[event.ticket] = future
         if reader is not None:
-            self._readers[ticket] = reader
+            self._readers[event.ticket] = reader
             future.add_done_callback(partial(self._waited, time.perf_counter()))
-        self.handle(event(ticket))
+        self.handle(event)
         return future
 
     def _waited(self, began: float, done: "asyncio.Future[Any]") -> None:
@@ -225,15 +240,7 @@ class Server:
         if isinstance(answer, asyncio.Future):
             parts: list[Buffer] = await asyncio.shield(answer)
             return parts
-        return [encode(self._message(answer))]
-
-    def _message(self, answer: e.Answer) -> m.Message:
-        match answer:
-            case e.Failure():
-                return refused(answer)
-            case e.Send():
-                return m.Values(version=answer.version)
-        return m.Accepted()
+        return [encode(m.Values(version=answer.version) if isinstance(answer, e.Send) else answer)]
 
     # -- what the core decides -------------------------------------------------------------
     def handle(self, event: e.Event) -> None:
@@ -335,6 +342,15 @@ def _done(
     except Exception as error:
         future.set_exception(error)
     return future
+
+
+_PAYLOADS: dict[type[m.Message], Callable[[Server, e.Arrived, Any, Received], Reader | None]] = {
+    m.Push: Server._keep_push,
+    m.Share: Server._keep_share,
+    m.Save: Server._keep_save,
+    m.Lookup: Server._price_look_up,
+    m.Pull: Server._price_pull,
+}  # what arrives with a message, or what is asked for
 
 
 class Connection:

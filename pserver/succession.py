@@ -10,9 +10,11 @@ has pushed since its last barrier is put aside: a barrier of the successor's eit
 drops it. Pure bookkeeping, for the core.
 """
 
+from bireme.net import messages as m
+
 from . import refusals
 from .counted_calls import CountedCalls
-from .events import Barrier, Discard, Failure, Hello, Report
+from .events import Arrived, Discard, Report
 from .job_record import Known
 from .membership import Trainers
 from .rounds import Pushed, UpdatePolicy
@@ -34,7 +36,7 @@ class Succession:
         self._trainers = trainers
         self._policy = policy
         self._unproven = False  # whether none of the known trainers has come back yet
-        self._early: dict[Hello, float] = {}  # whose former life is not known to be away
+        self._early: dict[int, tuple[Arrived, float]] = {}  # by ticket: greetings that wait
         self._farewell = linger
         self.linger = 0.0
         self.ungreeted: set[Life] = set()  # known lives that have not come back
@@ -54,47 +56,46 @@ class Succession:
                 self._policy.leave(trainer.number)
         self._policy.resume(known.version, known.trainers)
 
-    def forgotten(self, event: Hello) -> Failure | None:
+    def forgotten(self, hello: m.Hello) -> m.Refused | None:
         """A refusal where a trainer has seen more than the record holds."""
         version = self._policy.version
-        if not self.linger or event.seen <= version:
+        if not self.linger or hello.seen <= version:
             return None
-        return refusals.forgotten(self._endpoint, version, event.trainer, event.seen)
+        return refusals.forgotten(self._endpoint, version, hello.trainer, hello.seen)
 
-    def begins_anew(self, event: Hello) -> bool:
+    def begins_anew(self, hello: m.Hello) -> bool:
         """Whether this greeting says that the job was started again as a whole."""
         if not self._unproven:
             return False
-        member = self._trainers.get(event.trainer)
+        member = self._trainers.get(hello.trainer)
         self._unproven = member is None
-        return member is not None and member.life != event.incarnation
+        return member is not None and member.life != hello.incarnation
 
     def goes_on(self) -> None:
         """A trainer has given a sign of life."""
         self._unproven = False
 
     # -- of trainers -----------------------------------------------------------------------
-    def comes_early(self, event: Hello) -> bool:
+    def comes_early(self, event: Arrived) -> bool:
         """Whether the greeting has to wait for the end of the former life; not for ever."""
-        if self._follows(event) and not self._trainers.is_away(event.trainer):
-            since = self._early.setdefault(event, self._trainers.now)
+        life = event.call[:2]
+        if self._trainers.follows(*life) and not self._trainers.is_away(life[0]):
+            _, since = self._early.setdefault(event.ticket, (event, self._trainers.now))
             if self._trainers.now - since <= self._trainers.silence:
                 return True
-        self._early.pop(event, None)
+        self._early.pop(event.ticket, None)
         return False
 
-    def waiting(self) -> list[Hello]:
+    def waiting(self) -> list[Arrived]:
         """The greetings that have come early: each of them may try again."""
-        return list(self._early)
+        return [event for event, _ in self._early.values()]
 
-    def replaced(self, event: Hello) -> Life | None:
+    def replaced(self, life: Life) -> Life | None:
         """The life whose place this one takes; None if it takes nobody's."""
-        if not self._follows(event) or not self._trainers.is_away(event.trainer):
+        trainer, incarnation = life
+        if not self._trainers.follows(*life) or not self._trainers.is_away(trainer):
             return None
-        return event.trainer, self._trainers.succeed(event.trainer, event.incarnation)
-
-    def _follows(self, event: Hello) -> bool:
-        return self._trainers.follows(event.trainer, event.incarnation)
+        return trainer, self._trainers.succeed(trainer, incarnation)
 
     def inherit(self, trainer: int) -> list[Discard | Report]:
         """Another life of the trainer has taken its place."""
@@ -111,12 +112,11 @@ class Succession:
         """
         return self._policy.passed(trainer), len(self.inherited.get(trainer, ()))
 
-    def settle(self, event: Barrier) -> list[Discard]:
-        """A trainer's round ends, with what its former life has pushed or without."""
-        trainer = event.call.trainer
+    def end_round(self, trainer: int, inherits: bool) -> list[Discard]:
+        """A trainer's round ends, with what its former life has pushed (`inherits`) or without."""
         former = self.inherited.pop(trainer, [])
-        unused = self._policy.drop(trainer) if event.inherits else former
-        for pushed in former if event.inherits else ():
+        unused = self._policy.drop(trainer) if inherits else former
+        for pushed in former if inherits else ():
             self._policy.push(trainer, pushed)
         return [Discard(pushed.ticket) for pushed in unused]
 

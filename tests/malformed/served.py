@@ -78,12 +78,9 @@ class Served:
     """One program; each input meets a core that has just welcomed its only trainer."""
 
     def __init__(self) -> None:
-        program, scope = tiny_server("127.0.0.1:0", 1, params=("w", "e"), size=WIDTH)
+        params, rows = ("w", "e"), {"e": HEIGHT}
+        program, scope = tiny_server("127.0.0.1:0", 1, params=params, size=WIDTH, rows=rows)
         block = program.global_block()
-        for name in [n for n in block.vars if n.startswith("e@GRAD")]:
-            block.create_var(
-                name=name, shape=(HEIGHT, WIDTH), dtype="float32", type=VarType.SELECTED_ROWS
-            )
         scope.var("e").put(np.zeros((HEIGHT, WIDTH), np.float32))
         dense = descending(program, scope)
 

@@ -3,14 +3,88 @@
 from collections.abc import Iterable
 from typing import Any
 
+from bireme.net import messages as m
 from bireme.pserver import events as e
 from bireme.pserver.core import Core
 from bireme.pserver.membership import Limits
 from bireme.pserver.server_spec import Settings
 
-__all__ = ["LIMITS", "CoreDriver", "sync"]
+__all__ = [
+    "LIMITS",
+    "CoreDriver",
+    "abort",
+    "barrier",
+    "complete",
+    "heartbeat",
+    "hello",
+    "look_up",
+    "pull",
+    "push",
+    "save",
+    "share",
+    "sync",
+]
 
 LIMITS = Limits(silence=8, quiet=100, join=60, patience=50, farewell=2)
+
+
+# -- what arrives ------------------------------------------------------------------------------
+def hello(ticket: int, trainer: int, incarnation: int, **more: Any) -> e.Arrived:
+    return e.Arrived(ticket, m.Hello(trainer=trainer, incarnation=incarnation, **more))
+
+
+def heartbeat(ticket: int, trainer: int, incarnation: int, step: int) -> e.Arrived:
+    said = m.Heartbeat(trainer=trainer, incarnation=incarnation, step=step)
+    return e.Arrived(ticket, said)
+
+
+def complete(ticket: int, trainer: int, incarnation: int) -> e.Arrived:
+    return e.Arrived(ticket, m.Complete(trainer=trainer, incarnation=incarnation))
+
+
+def abort(
+    ticket: int, trainer: int, incarnation: int, step: int, cause: str, **more: str
+) -> e.Arrived:
+    said = m.Abort(trainer=trainer, incarnation=incarnation, step=step, cause=cause, **more)
+    return e.Arrived(ticket, said)
+
+
+def _number(call: e.Call, step: int = 0) -> dict[str, Any]:
+    trainer, incarnation, sequence = call
+    return {"trainer": trainer, "incarnation": incarnation, "sequence": sequence, "step": step}
+
+
+def push(
+    ticket: int,
+    call: e.Call,
+    step: int,
+    names: tuple[str, ...],
+    size: int = 0,
+    fault: str = "",
+) -> e.Arrived:
+    return e.Arrived(ticket, m.Push(**_number(call, step)), names, size, fault)
+
+
+def barrier(ticket: int, call: e.Call, step: int, inherits: bool = False) -> e.Arrived:
+    return e.Arrived(ticket, m.Barrier(**_number(call, step), inherits=inherits))
+
+
+def pull(
+    ticket: int, call: e.Call, names: tuple[str, ...] = (), gated: bool = True, size: int = 0
+) -> e.Arrived:
+    return e.Arrived(ticket, m.Pull(**_number(call), names=names, gated=gated), names, size)
+
+
+def look_up(ticket: int, call: e.Call, tables: tuple[str, ...] = (), size: int = 0) -> e.Arrived:
+    return e.Arrived(ticket, m.Lookup(**_number(call)), tables, size)
+
+
+def share(ticket: int, call: e.Call, step: int, size: int = 0) -> e.Arrived:
+    return e.Arrived(ticket, m.Share(**_number(call, step)), (), size)
+
+
+def save(ticket: int, call: e.Call, step: int, fault: str = "") -> e.Arrived:
+    return e.Arrived(ticket, m.Save(**_number(call, step), folder=""), (), 0, fault)
 
 
 class CoreDriver:
@@ -42,7 +116,7 @@ class CoreDriver:
 
     def hello(self, *trainers: int, incarnation: int = 1) -> None:
         for trainer in trainers:
-            self.say(e.Hello(self.next(), trainer, incarnation))
+            self.say(hello(self.next(), trainer, incarnation))
 
     def call(self, trainer: int, repeat: bool = False) -> e.Call:
         if not repeat:
@@ -51,17 +125,17 @@ class CoreDriver:
 
     def push(self, trainer: int, *names: str, step: int = 0) -> int:
         ticket = self.next()
-        self.say(e.Push(ticket, self.call(trainer), step, names))
+        self.say(push(ticket, self.call(trainer), step, names))
         return ticket
 
     def barrier(self, trainer: int, step: int = 0) -> int:
         ticket = self.next()
-        self.say(e.Barrier(ticket, self.call(trainer), step))
+        self.say(barrier(ticket, self.call(trainer), step))
         return ticket
 
     def pull(self, trainer: int, names: Iterable[str] = ("w",)) -> int:
         ticket = self.next()
-        self.say(e.Pull(ticket, self.call(trainer), tuple(names)))
+        self.say(pull(ticket, self.call(trainer), tuple(names)))
         return ticket
 
     def round(self, trainer: int, names: str = "w") -> int:

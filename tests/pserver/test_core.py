@@ -3,9 +3,10 @@
 import pytest
 
 from bireme.errors import ProgramError
+from bireme.net import messages as m
 from bireme.pserver import events as e
 
-from .core_driver import CoreDriver, sync
+from .core_driver import CoreDriver, complete, heartbeat, push, sync
 
 
 # -- sync --------------------------------------------------------------------------------------
@@ -41,8 +42,8 @@ def test_a_waiting_pull_holds_up_nobody() -> None:
     driver.round(0)
     assert driver.answers[driver.pull(1)] == e.Send(("w",), 0)
     beat = driver.next()
-    driver.say(e.Heartbeat(beat, 0, 1, 1))
-    assert driver.answers[beat] == e.Accepted()
+    driver.say(heartbeat(beat, 0, 1, 1))
+    assert driver.answers[beat] == m.Accepted()
 
 
 def test_a_fast_trainer_cannot_enter_the_next_round_early() -> None:
@@ -86,7 +87,7 @@ def test_a_block_that_waits_for_no_gradient_runs_in_every_round() -> None:
 def test_a_finished_trainer_is_not_waited_for_and_contributes_nothing() -> None:
     driver = sync()
     driver.round(0)
-    driver.say(e.Complete(driver.next(), 1, 1))
+    driver.say(complete(driver.next(), 1, 1))
     (apply,) = driver.applies()
     assert apply.absent == ("w@GRAD.trainer_1",)
 
@@ -94,7 +95,7 @@ def test_a_finished_trainer_is_not_waited_for_and_contributes_nothing() -> None:
 def test_a_trainer_that_completes_half_way_takes_its_pushes_along() -> None:
     driver = sync()
     half = driver.push(1, "w@GRAD.trainer_1")
-    driver.say(e.Complete(driver.next(), 1, 1))
+    driver.say(complete(driver.next(), 1, 1))
     driver.round(0)
     assert e.Discard(half) in driver.done
     assert driver.applies()[0].absent == ("w@GRAD.trainer_1",)
@@ -102,9 +103,9 @@ def test_a_trainer_that_completes_half_way_takes_its_pushes_along() -> None:
 
 def test_the_server_finishes_when_all_trainers_have() -> None:
     driver = sync()
-    driver.say(e.Complete(driver.next(), 0, 1))
+    driver.say(complete(driver.next(), 0, 1))
     assert e.Finish() not in driver.done
-    driver.say(e.Complete(driver.next(), 1, 1))
+    driver.say(complete(driver.next(), 1, 1))
     assert e.Finish() in driver.done
 
 
@@ -133,7 +134,7 @@ def test_async_applies_each_push_when_it_comes_and_answers_it_afterwards() -> No
     assert [apply.pushes for apply in driver.applies()] == [(first,), (second,)]
     assert not {first, second} & driver.answers.keys()
     driver.apply_all()
-    assert driver.answers[first] == driver.answers[second] == e.Accepted()
+    assert driver.answers[first] == driver.answers[second] == m.Accepted()
 
 
 def test_async_pulls_never_wait() -> None:
@@ -148,13 +149,13 @@ def test_async_repeats_are_recognised_while_the_first_is_being_applied_and_after
     driver.hello(0, 1)
     driver.push(0, "w@GRAD")
     during = driver.next()
-    driver.say(e.Push(during, driver.call(0, repeat=True), 0, ("w@GRAD",)))
+    driver.say(push(during, driver.call(0, repeat=True), 0, ("w@GRAD",)))
     assert during not in driver.answers
     assert len(driver.applies()) == 1
     driver.apply_all()
     after = driver.next()
-    driver.say(e.Push(after, driver.call(0, repeat=True), 0, ("w@GRAD",)))
-    assert driver.answers[during] == driver.answers[after] == e.Accepted()
+    driver.say(push(after, driver.call(0, repeat=True), 0, ("w@GRAD",)))
+    assert driver.answers[during] == driver.answers[after] == m.Accepted()
     assert not driver.applies()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bireme.pserver import events as e
 
-from .core_driver import CoreDriver
+from .core_driver import CoreDriver, abort, complete, heartbeat
 
 FEW, MANY = 8, 400
 
@@ -46,11 +46,11 @@ def costs(trainers: int, mode: int) -> dict[str, int]:
         if not mode:
             found["barrier"] = cost(lambda at=trainer: driver.barrier(at))  # type: ignore[misc]
         found["pull"] = cost(lambda at=trainer: driver.pull(at))  # type: ignore[misc]
-    found["heartbeat"] = cost(lambda: driver.say(e.Heartbeat(driver.next(), 1, 1, 3)))
+    found["heartbeat"] = cost(lambda: driver.say(heartbeat(driver.next(), 1, 1, 3)))
     found["reset"] = cost(lambda: driver.say(e.Reset(1, 1)))
     found["tick"] = cost(lambda: driver.say(e.Tick(0.01)))
-    found["back"] = cost(lambda: driver.say(e.Heartbeat(driver.next(), 1, 1, 3)))
-    found["complete"] = cost(lambda: driver.say(e.Complete(driver.next(), trainers - 1, 1)))
+    found["back"] = cost(lambda: driver.say(heartbeat(driver.next(), 1, 1, 3)))
+    found["complete"] = cost(lambda: driver.say(complete(driver.next(), trainers - 1, 1)))
     return found
 
 
@@ -66,7 +66,7 @@ def test_a_failed_server_turns_calls_away_at_the_same_cost() -> None:
     def turned_away(trainers: int) -> int:
         driver = CoreDriver(trainers)
         driver.hello(*range(trainers))
-        driver.say(e.Abort(driver.next(), 0, 1, 3, "why"))
-        return cost(lambda: driver.say(e.Heartbeat(driver.next(), 1, 1, 3)))
+        driver.say(abort(driver.next(), 0, 1, 3, "why"))
+        return cost(lambda: driver.say(heartbeat(driver.next(), 1, 1, 3)))
 
     assert turned_away(FEW) == turned_away(MANY)

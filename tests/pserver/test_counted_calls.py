@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
+from bireme.net import messages as m
 from bireme.pserver import events as e
 from bireme.pserver.counted_calls import TRANSITIONS, CountedCalls, InvalidTransition, State, Step
 
-CALL = e.Call(0, 1, 1)
-PULL = e.Pull(1, CALL)
-REASON = e.Failure("ProtocolError", "no")
+from .core_driver import pull
+
+BEFORE, CALL = e.Call(0, 1, 1), e.Call(0, 1, 2)
+PULL = pull(1, CALL)
+REASON = m.Refused(kind="ProtocolError", text="no")
 
 METHODS: dict[Step, Callable[[CountedCalls], Any]] = {
     Step.ARRIVE: lambda calls: calls.arrive(PULL),
-    Step.TURN: lambda calls: calls.turn(CALL[:2]),
+    Step.TURN: lambda calls: calls.arrive(pull(2, BEFORE)),
     Step.PARK: lambda calls: calls.park(CALL, 1, 0.0),
     Step.RESUME: lambda calls: list(calls.resume(1)),
     Step.ANSWER: lambda calls: calls.answer(CALL),
@@ -52,8 +55,10 @@ def test_a_step_leads_where_the_table_says_or_is_refused(state: State, step: Ste
         METHODS[step](calls)
         assert calls.state(CALL) is following
         return
-    if step is Step.TURN:  # only the next call that has arrived can have its turn
-        assert calls.turn(CALL[:2]) is None
+    if step is Step.ARRIVE:
+        assert calls.arrive(PULL) is None
+    elif step is Step.TURN:  # only the next call that has arrived can have its turn
+        METHODS[step](calls)
     elif step is Step.RESUME:  # only calls that are parked resume
         assert not list(calls.resume(1))
     else:

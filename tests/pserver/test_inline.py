@@ -25,6 +25,8 @@ from tests.support.cluster import LIMITS, descending, tiny_server
 from tests.support.job import Job
 from tests.trainer.test_tables import model
 
+from .core_driver import barrier, hello, look_up, pull, push, share
+
 MILLION = 1_000_000
 
 
@@ -70,7 +72,7 @@ def core(touches: dict[int, Footprint], mode: int = 0) -> Core:
     gradients = {"w@GRAD.trainer_0" if mode == 0 else "w@GRAD": 1}
     settings = Settings(blocks=(1,), mode=mode, gradients=gradients, touched=touches)
     made = Core(settings, LIMITS)
-    made.handle(e.Hello(1, 0, 1))
+    made.handle(hello(1, 0, 1))
     return made
 
 
@@ -83,9 +85,9 @@ def answer(made: Core, event: e.Event) -> e.Answer:
 def test_an_answer_says_how_many_bytes_are_read_for_it(size: int) -> None:
     made = core({}, mode=1)
     for event in (
-        e.Pull(2, e.Call(0, 1, 1), ("w",), True, size),
-        e.Prefetch(3, e.Call(0, 1, 2), ("w",), size),
-        e.Share(4, e.Call(0, 1, 3), 1, size),
+        pull(2, e.Call(0, 1, 1), ("w",), True, size),
+        look_up(3, e.Call(0, 1, 2), ("w",), size),
+        share(4, e.Call(0, 1, 3), 1, size),
     ):
         found = answer(made, event)
         assert isinstance(found, e.Send | e.Shared)
@@ -98,13 +100,13 @@ def test_an_update_says_how_many_bytes_it_touches(mode: int) -> None:
     name = "w@GRAD.trainer_0" if mode == 0 else "w@GRAD"
     applied = []
     for step in range(2):
-        out = [*made.handle(e.Push(2, e.Call(0, 1, 2 * step + 1), step, (name,), 7))]
+        out = [*made.handle(push(2, e.Call(0, 1, 2 * step + 1), step, (name,), 7))]
         if mode == 0:
-            out += made.handle(e.Barrier(3, e.Call(0, 1, 2 * step + 2), step))
+            out += made.handle(barrier(3, e.Call(0, 1, 2 * step + 2), step))
         applied += [found for found in out if isinstance(found, e.Apply)]
         made.handle(e.Applied(applied[-1].number))
         if mode == 1:
-            made.handle(e.Pull(4, e.Call(0, 1, 2 * step + 2), ("w",)))
+            made.handle(pull(4, e.Call(0, 1, 2 * step + 2), ("w",)))
     assert [a.size for a in applied] == [121, 121]
     assert [(a.first, a.inline) for a in applied] == [(True, False), (False, True)]
 

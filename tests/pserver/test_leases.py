@@ -8,6 +8,8 @@ from bireme.pserver.leases import Leases
 from bireme.pserver.regions import Regions
 from bireme.pserver.server_spec import Settings
 
+from .core_driver import complete, hello, pull
+
 
 def call(trainer: int, sequence: int, life: int = 1) -> e.Call:
     return e.Call(trainer, life, sequence)
@@ -51,12 +53,12 @@ def test_a_call_of_another_life_ends_no_lease() -> None:
 def test_trainer_1_finished_holding_region_3() -> None:
     core = Core(Settings(trainers=2))
     for trainer in range(2):
-        core.handle(e.Hello(trainer, trainer, 1))
+        core.handle(hello(trainer, trainer, 1))
     core.handle(e.Leased(3, call(1, 1)))
-    core.handle(e.Pull(9, call(1, 1)))
+    core.handle(pull(9, call(1, 1)))
     assert core.leases.readers(3) == [1]
-    core.handle(e.Complete(10, 1, 1))
-    core.handle(e.Pull(11, call(0, 1)))
+    core.handle(complete(10, 1, 1))
+    core.handle(pull(11, call(0, 1)))
     assert not core.leases.may_write(3)
 
 

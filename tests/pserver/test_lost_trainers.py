@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 
+from bireme.net import messages as m
 from bireme.net.membership import JobSize
 from bireme.pserver import events as e
 
-from .core_driver import LIMITS, CoreDriver, sync
+from .core_driver import LIMITS, CoreDriver, abort, complete, heartbeat, hello, pull, sync
 
 
-def failed(driver: CoreDriver) -> list[e.Failure]:
+def failed(driver: CoreDriver) -> list[m.Refused]:
     """What the server says in its log."""
     return [done.failure for done in driver.done if isinstance(done, e.Fail)]
 
 
-def failure(driver: CoreDriver) -> e.Failure:
+def failure(driver: CoreDriver) -> m.Refused:
     """What the server has ended with."""
     assert e.Finish() in driver.done
     (failure,) = failed(driver)
@@ -26,11 +27,11 @@ def failure(driver: CoreDriver) -> e.Failure:
 def test_a_silent_trainer_is_named_with_its_step_and_everybody_is_told() -> None:
     driver = sync()
     for trainer in (0, 1):
-        driver.say(e.Heartbeat(driver.next(), trainer, 1, 37))
+        driver.say(heartbeat(driver.next(), trainer, 1, 37))
     waiting = driver.round(0)
     for now in range(1, 8):
         driver.say(e.Tick(float(now)))
-        driver.say(e.Heartbeat(driver.next(), 0, 1, 37))
+        driver.say(heartbeat(driver.next(), 0, 1, 37))
     assert waiting not in driver.answers
     driver.say(e.Tick(8.5))
     told = driver.answers[waiting]
@@ -46,13 +47,13 @@ def test_a_computing_trainer_learns_of_the_end_with_its_next_heartbeat() -> None
     for now in range(1, 9):
         driver.say(e.Tick(float(now)))
         for trainer in (0, 1):
-            driver.say(e.Heartbeat(driver.next(), trainer, 1, 3))
+            driver.say(heartbeat(driver.next(), trainer, 1, 3))
     driver.say(e.Tick(9.0))
     assert [failure.peer for failure in failed(driver)] == ["trainer 2"]
     assert e.Finish() not in driver.done
     for trainer in (0, 1):
         ticket = driver.next()
-        driver.say(e.Heartbeat(ticket, trainer, 1, 3))
+        driver.say(heartbeat(ticket, trainer, 1, 3))
         assert driver.answers[ticket].peer == "trainer 2"
     assert failure(driver).peer == "trainer 2"
 
@@ -62,7 +63,7 @@ def test_the_server_leaves_even_if_nobody_comes_to_hear_it() -> None:
     for now in (1.5, 3.0, 4.5, 6.0, 7.5):
         driver.say(e.Tick(now))
         for trainer in (0, 1):
-            driver.say(e.Heartbeat(driver.next(), trainer, 1, 3))
+            driver.say(heartbeat(driver.next(), trainer, 1, 3))
     for now in (8.5, 9.0, 10.6):
         driver.say(e.Tick(now))
     assert failure(driver).peer == "trainer 2"
@@ -70,7 +71,7 @@ def test_the_server_leaves_even_if_nobody_comes_to_hear_it() -> None:
 
 def test_a_trainer_whose_connection_has_ended_is_lost_after_a_short_grace() -> None:
     driver = sync()
-    driver.say(e.Heartbeat(driver.next(), 1, 1, 5))
+    driver.say(heartbeat(driver.next(), 1, 1, 5))
     waiting = driver.round(0)
     driver.say(e.Reset(1, 1))
     driver.say(e.Tick(0.25))
@@ -84,7 +85,7 @@ def test_a_trainer_whose_connection_has_ended_is_lost_after_a_short_grace() -> N
 
 def test_a_trainer_whose_process_has_ended_is_lost_at_once() -> None:
     driver = sync()
-    driver.say(e.Heartbeat(driver.next(), 1, 1, 5))
+    driver.say(heartbeat(driver.next(), 1, 1, 5))
     waiting = driver.round(0)
     driver.say(e.Reset(1, 1, ended=True))
     driver.say(e.Tick(0.0))
@@ -97,18 +98,18 @@ def test_of_several_ended_processes_the_one_heard_least_lately_is_blamed() -> No
     driver = sync(3)
     driver.say(e.Tick(1.0))
     for trainer in (0, 2):
-        driver.say(e.Heartbeat(driver.next(), trainer, 1, 5))
+        driver.say(heartbeat(driver.next(), trainer, 1, 5))
     for trainer in (0, 1, 2):
         driver.say(e.Reset(trainer, 1, ended=True))
     driver.say(e.Tick(1.1))
     beat = driver.next()
-    driver.say(e.Heartbeat(beat, 2, 1, 5))
+    driver.say(heartbeat(beat, 2, 1, 5))
     assert "trainer 1 is lost" in driver.answers[beat].text
 
 
 def test_a_finished_trainers_process_may_end() -> None:
     driver = sync()
-    driver.say(e.Complete(driver.next(), 1, 1))
+    driver.say(complete(driver.next(), 1, 1))
     driver.say(e.Reset(1, 1, ended=True))
     driver.say(e.Tick(0.5))
     assert not driver.done
@@ -123,11 +124,11 @@ def test_a_trainer_that_is_about_to_join_hears_why_it_cannot() -> None:
     driver.say(e.Reset(1, 1, ended=True))
     driver.say(e.Tick(2.1))
     beat = driver.next()
-    driver.say(e.Heartbeat(beat, 0, 1, 0))
+    driver.say(heartbeat(beat, 0, 1, 0))
     assert "trainer 1 is lost" in driver.answers[beat].text
     driver.say(e.Tick(3.0))
     assert e.Finish() not in driver.done
-    driver.say(e.Hello(driver.next(), 2, 1))
+    driver.say(hello(driver.next(), 2, 1))
     assert "trainer 1 is lost" in driver.answers[driver.ticket].text
     assert failure(driver).peer == "trainer 1"
 
@@ -145,7 +146,7 @@ def test_a_failed_server_waits_for_newcomers_as_long_as_for_silent_trainers() ->
 def test_a_server_that_must_go_waits_for_no_newcomers() -> None:
     driver = CoreDriver(2)
     driver.hello(0)
-    driver.say(e.Abort(0, -1, 0, -1, "it was ended by SIGTERM"))
+    driver.say(abort(0, -1, 0, -1, "it was ended by SIGTERM"))
     for now in (0.0, LIMITS.farewell / 2, LIMITS.farewell):
         driver.say(e.Tick(now))
     assert "SIGTERM" in failure(driver).text
@@ -161,16 +162,16 @@ def test_a_trainer_that_asked_for_no_answer_has_not_heard_of_the_failure() -> No
         driver.say(e.Tick(now))
     assert e.Finish() not in driver.done
     beat = driver.next()
-    driver.say(e.Heartbeat(beat, 0, 1, 5))
+    driver.say(heartbeat(beat, 0, 1, 5))
     assert "trainer 1 is lost" in driver.answers[beat].text
     assert failure(driver) == driver.answers[beat]
 
 
 SIGNS: dict[str, Callable[[CoreDriver], Any]] = {
-    "heartbeat": lambda driver: e.Heartbeat(driver.next(), 1, 1, 5),
-    "hello": lambda driver: e.Hello(driver.next(), 1, 1),
-    "call": lambda driver: e.Pull(driver.next(), driver.call(1), ("w",)),
-    "complete": lambda driver: e.Complete(driver.next(), 1, 1),
+    "heartbeat": lambda driver: heartbeat(driver.next(), 1, 1, 5),
+    "hello": lambda driver: hello(driver.next(), 1, 1),
+    "call": lambda driver: pull(driver.next(), driver.call(1), ("w",)),
+    "complete": lambda driver: complete(driver.next(), 1, 1),
 }
 
 
@@ -204,9 +205,11 @@ def test_a_failure_that_a_trainer_reports_keeps_its_name() -> None:
     driver = sync()
     waiting = driver.round(0)
     cause = "server s1 is lost: silent for 6.1 s, at step 3"
-    driver.say(e.Abort(driver.next(), 1, 1, 3, cause, "PeerLost", "server s1"))
+    driver.say(abort(driver.next(), 1, 1, 3, cause, kind="PeerLost", peer="server s1"))
     told = driver.answers[waiting]
-    assert told == e.Failure("PeerLost", f"{cause} (reported by trainer 1)", "server s1", 3)
+    assert told == m.Refused(
+        kind="PeerLost", text=f"{cause} (reported by trainer 1)", peer="server s1", step=3
+    )
     assert failed(driver) == [told]
 
 
@@ -215,7 +218,7 @@ def test_a_trainer_that_never_comes_is_named() -> None:
     driver.hello(0)
     for now in range(1, 62):
         driver.say(e.Tick(float(now)))
-        driver.say(e.Heartbeat(driver.next(), 0, 1, 0))
+        driver.say(heartbeat(driver.next(), 0, 1, 0))
     assert failure(driver).text.startswith("trainers 1, 2 never connected within")
 
 
@@ -231,7 +234,7 @@ def test_a_server_that_was_stopped_itself_blames_nobody() -> None:
 
 def test_a_trainer_without_heartbeats_may_be_quiet_for_longer() -> None:
     driver = CoreDriver(1)
-    driver.say(e.Hello(1, 0, 1, beats=False))
+    driver.say(hello(1, 0, 1, beats=False))
     for now in range(0, 100):
         driver.say(e.Tick(float(now)))
     assert not driver.done
@@ -242,9 +245,10 @@ def test_a_trainer_without_heartbeats_may_be_quiet_for_longer() -> None:
 def test_an_abort_reaches_those_who_wait_with_its_cause() -> None:
     driver = sync()
     waiting = driver.round(0)
-    driver.say(e.Abort(driver.next(), 1, 1, 12, "ValueError: bad batch"))
+    driver.say(abort(driver.next(), 1, 1, 12, "ValueError: bad batch"))
     told = driver.answers[waiting]
-    assert told == e.Failure("Aborted", "trainer 1 gave up: ValueError: bad batch", "trainer 1", 12)
+    text = "trainer 1 gave up: ValueError: bad batch"
+    assert told == m.Refused(kind="Aborted", text=text, peer="trainer 1", step=12)
     assert failure(driver) == told
 
 
@@ -262,7 +266,7 @@ def test_a_wait_that_is_too_long_says_for_whom() -> None:
     for now in range(1, 52):
         driver.say(e.Tick(float(now)))
         for trainer in (0, 1):
-            driver.say(e.Heartbeat(driver.next(), trainer, 1, 5))
+            driver.say(heartbeat(driver.next(), trainer, 1, 5))
     assert driver.answers[waiting].kind == "DeadlineExceeded"
     assert "trainer 1 did not reach the barrier of round 1" in driver.answers[waiting].text
 
@@ -270,17 +274,17 @@ def test_a_wait_that_is_too_long_says_for_whom() -> None:
 def test_a_trainer_for_another_number_of_trainers_ends_a_server_that_waits_for_trainers() -> None:
     driver = CoreDriver(2)
     driver.hello(1)
-    driver.say(e.Hello(driver.next(), 0, 1, size=JobSize(trainers=3)))
+    driver.say(hello(driver.next(), 0, 1, size=JobSize(trainers=3)))
     refused = driver.answers[driver.ticket]
     beat = driver.next()
-    driver.say(e.Heartbeat(beat, 1, 1, 0))
+    driver.say(heartbeat(beat, 1, 1, 0))
     assert "trainer 0 was started for 3 trainers, server s0 for 2" in refused.text
     assert failure(driver) == refused == driver.answers[beat]
 
 
 def test_a_trainer_for_another_number_of_trainers_does_not_disturb_a_complete_job() -> None:
     driver = sync()
-    driver.say(e.Hello(driver.next(), 0, 2, size=JobSize(trainers=3)))
+    driver.say(hello(driver.next(), 0, 2, size=JobSize(trainers=3)))
     assert "was started for 3" in driver.answers[driver.ticket].text
     assert not failed(driver)
     assert e.Report(driver.answers[driver.ticket].text) in driver.done

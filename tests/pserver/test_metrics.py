@@ -9,7 +9,7 @@ from bireme.monitoring.exposition import exposed
 from bireme.pserver import events as e
 from bireme.pserver.metrics import Metrics, MetricsView
 
-from .core_driver import CoreDriver
+from .core_driver import CoreDriver, pull, push
 
 SYNC, ASYNC = 0, 1
 
@@ -58,7 +58,7 @@ def parked() -> CoreDriver:
     driver.hello(0, 1)
     driver.push(0, "w@GRAD.trainer_0")
     driver.barrier(0)
-    driver.say(e.Pull(driver.next(), driver.call(0), ("w",)))
+    driver.say(pull(driver.next(), driver.call(0), ("w",)))
     for now in (1.0, 2.0):
         driver.say(e.Tick(now))
     return driver
@@ -85,9 +85,9 @@ def test_metrics_of_a_server_have_public_names() -> None:
 def test_a_repeated_call_is_counted_as_such() -> None:
     driver = CoreDriver(trainers=1, mode=ASYNC)
     driver.hello(0)
-    first = e.Push(driver.next(), driver.call(0), 0, ("w@GRAD",))
+    first = push(driver.next(), driver.call(0), 0, ("w@GRAD",))
     driver.say(first)
     driver.say(e.Applied(1))
-    driver.say(e.Push(driver.next(), first.call, 0, ("w@GRAD",)))
+    driver.say(push(driver.next(), first.call, 0, ("w@GRAD",)))
     assert driver.core.metrics.repeats == 1
     assert driver.core.metrics.applied == {0: 1}

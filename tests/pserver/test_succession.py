@@ -1,13 +1,15 @@
 """A trainer in another life, as a server that records its rounds sees it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from bireme.net import messages as m
 from bireme.pserver import events as e
 from bireme.pserver.core import Core
 
-from .core_driver import LIMITS, CoreDriver
+from .core_driver import LIMITS, CoreDriver, abort, barrier, heartbeat, pull, push
 
 REJOIN = 60.0
 
@@ -31,14 +33,14 @@ def pushes(made: CoreDriver) -> tuple[int, ...]:
     return made.applies()[-1].pushes
 
 
-def act(made: CoreDriver, incarnation: int, *events: type, inherits: bool = False) -> list[int]:
+def act(made: CoreDriver, incarnation: int, *kinds: Any, inherits: bool = False) -> list[int]:
     """Calls of a new life of trainer 0; their tickets."""
     tickets = []
-    for number, event in enumerate(events, 1):
+    for number, kind in enumerate(kinds, 1):
         tickets.append(made.next())
         call = e.Call(0, incarnation, number)
-        given = {e.Push: (0, ("w@GRAD.trainer_0",)), e.Barrier: (0, inherits), e.Pull: (("w",),)}
-        made.say(event(tickets[-1], call, *given[event]))
+        given = {push: (0, ("w@GRAD.trainer_0",)), barrier: (0, inherits), pull: (("w",),)}
+        made.say(kind(tickets[-1], call, *given[kind]))
     return tickets
 
 
@@ -49,7 +51,7 @@ def test_a_successor_hears_where_its_former_life_was() -> None:
     made.apply_all()
     made.push(0, "w@GRAD.trainer_0")
     made.say(e.Reset(0, 1))
-    assert made.answers[greet(made)] == e.Welcome(0, passed=1, pushed=1)
+    assert made.answers[greet(made)] == m.Welcome(mode=0, incarnation=0, passed=1, pushed=1)
 
 
 def test_what_was_pushed_serves_the_barrier_that_inherits_it() -> None:
@@ -58,7 +60,7 @@ def test_what_was_pushed_serves_the_barrier_that_inherits_it() -> None:
     made.say(e.Reset(0, 1))
     greet(made)
     made.round(1)
-    _, pulled = act(made, 2, e.Barrier, e.Pull, inherits=True)
+    _, pulled = act(made, 2, barrier, pull, inherits=True)
     assert pushes(made)[0] == pushed
     made.apply_all()
     assert made.answers[pulled] == e.Send(("w",), 1)
@@ -70,7 +72,7 @@ def test_what_was_pushed_is_dropped_when_the_step_is_computed_again() -> None:
     made.say(e.Reset(0, 1))
     greet(made)
     made.round(1)
-    again, _ = act(made, 2, e.Push, e.Barrier)
+    again, _ = act(made, 2, push, barrier)
     assert pushes(made)[0] == again
     assert e.Discard(pushed) in made.done
 
@@ -80,8 +82,8 @@ def test_a_barrier_that_has_come_counts_for_the_successor() -> None:
     made.push(0, "w@GRAD.trainer_0")
     made.barrier(0)
     made.say(e.Reset(0, 1))
-    assert made.answers[greet(made)] == e.Welcome(0, passed=1, pushed=0)
-    (pulled,) = act(made, 2, e.Pull)
+    assert made.answers[greet(made)] == m.Welcome(mode=0, incarnation=0, passed=1)
+    (pulled,) = act(made, 2, pull)
     assert pulled not in made.answers  # the round is open
     made.round(1)
     made.apply_all()
@@ -95,7 +97,7 @@ def test_calls_of_the_former_life_count_no_more() -> None:
     greet(made)
     assert "was started again" in made.answers[waiting].text
     late = made.push(0, "w@GRAD.trainer_0")
-    assert isinstance(made.answers[late], e.Failure)
+    assert isinstance(made.answers[late], m.Refused)
     assert e.Discard(late) in made.done
 
 
@@ -103,7 +105,7 @@ def test_the_former_life_cannot_end_the_job() -> None:
     made = driver()
     made.say(e.Reset(0, 1))
     greet(made)
-    made.say(e.Abort(made.next(), 0, 1, 3, "it was told to go"))
+    made.say(abort(made.next(), 0, 1, 3, "it was told to go"))
     assert "former life" in made.answers[made.ticket].text
     assert not [done for done in made.done if isinstance(done, e.Fail)]
 
@@ -114,15 +116,15 @@ def test_who_comes_before_the_end_of_the_former_life_waits_for_it() -> None:
     assert ticket not in made.answers
     made.say(e.Reset(0, 1))
     made.say(e.Tick(100.2))
-    assert isinstance(made.answers[ticket], e.Welcome)
+    assert isinstance(made.answers[ticket], m.Welcome)
 
 
 def test_a_second_process_with_the_number_of_one_that_lives_is_refused() -> None:
     made = driver()
     ticket = greet(made)
     for second in range(1, 12):
-        made.say(e.Heartbeat(made.next(), 0, 1, 3))
-        made.say(e.Heartbeat(made.next(), 1, 1, 3))
+        made.say(heartbeat(made.next(), 0, 1, 3))
+        made.say(heartbeat(made.next(), 1, 1, 3))
         made.say(e.Tick(100.0 + second))
     assert "already taken" in made.answers[ticket].text
 
@@ -130,18 +132,18 @@ def test_a_second_process_with_the_number_of_one_that_lives_is_refused() -> None
 def test_a_silent_trainer_is_replaced_by_a_successor_that_waits() -> None:
     made = driver()
     for second in range(1, 9):
-        made.say(e.Heartbeat(made.next(), 1, 1, 3))
+        made.say(heartbeat(made.next(), 1, 1, 3))
         made.say(e.Tick(100.0 + second))
     ticket = greet(made)
     made.say(e.Tick(108.1))
-    assert isinstance(made.answers[ticket], e.Welcome)
+    assert isinstance(made.answers[ticket], m.Welcome)
 
 
 def test_a_heartbeat_that_was_under_way_is_no_sign_of_life() -> None:
     made = driver()
     made.say(e.Reset(0, 1))
-    made.say(e.Heartbeat(made.next(), 0, 1, 3))
-    assert isinstance(made.answers[greet(made)], e.Welcome)
+    made.say(heartbeat(made.next(), 0, 1, 3))
+    assert isinstance(made.answers[greet(made)], m.Welcome)
 
 
 @pytest.mark.parametrize("rejoin", [REJOIN, 0.0])
@@ -149,7 +151,7 @@ def test_a_trainer_that_has_gone_is_waited_for_where_rounds_are_recorded(rejoin:
     made = driver(rejoin)
     made.say(e.Reset(0, 1))
     for second in range(1, 59):
-        made.say(e.Heartbeat(made.next(), 1, 1, 3))
+        made.say(heartbeat(made.next(), 1, 1, 3))
         made.say(e.Tick(100.0 + second))
     assert bool([done for done in made.done if isinstance(done, e.Fail)]) == (not rejoin)
     if rejoin:
@@ -157,7 +159,7 @@ def test_a_trainer_that_has_gone_is_waited_for_where_rounds_are_recorded(rejoin:
         assert report.text.startswith("server s0: trainer 0 has gone at step")
         for tick in range(600):
             made.say(e.Tick(159.0 + tick / 4))
-            made.say(e.Heartbeat(made.next(), 1, 1, 3))
+            made.say(heartbeat(made.next(), 1, 1, 3))
         assert "it was not started again" in made.answers[made.ticket].text
 
 

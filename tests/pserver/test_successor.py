@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from bireme.net import messages as m
 from bireme.net.messages import NOT_GREETED
 from bireme.pserver import events as e
 from bireme.pserver.core import Core
 from bireme.pserver.job_record import Known, KnownTrainer
 
-from .core_driver import LIMITS, CoreDriver
+from .core_driver import LIMITS, CoreDriver, barrier, complete, heartbeat, hello, pull, push, share
 
 NEXT = 5  # the first call of each trainer that may not have taken effect
 
@@ -32,12 +33,12 @@ def test_what_took_effect_is_answered_and_not_applied_again() -> None:
     driver = successor()
     driver.hello(0, 1)
     for trainer in (0, 1):
-        for sequence, event in ((NEXT - 2, e.Push), (NEXT - 1, e.Barrier)):
-            call, names = e.Call(trainer, 1, sequence), (f"w@GRAD.trainer_{trainer}",)
-            more = (0, names) if event is e.Push else (0,)
-            driver.say(event(driver.next(), call, *more))
-            assert driver.answers[driver.ticket] == e.Accepted()
-        driver.say(e.Pull(driver.next(), e.Call(trainer, 1, NEXT), ("w",)))
+        names = (f"w@GRAD.trainer_{trainer}",)
+        driver.say(push(driver.next(), e.Call(trainer, 1, NEXT - 2), 0, names))
+        assert driver.answers[driver.ticket] == m.Accepted()
+        driver.say(barrier(driver.next(), e.Call(trainer, 1, NEXT - 1), 0))
+        assert driver.answers[driver.ticket] == m.Accepted()
+        driver.say(pull(driver.next(), e.Call(trainer, 1, NEXT), ("w",)))
         assert driver.answers[driver.ticket] == e.Send(("w",), 3)
     assert not applied(driver)
 
@@ -55,25 +56,25 @@ def test_the_next_round_is_numbered_on() -> None:
 
 def test_calls_that_a_trainer_will_not_repeat_are_over() -> None:
     driver = successor()
-    driver.say(e.Hello(driver.next(), 0, 1, first=NEXT + 3, seen=3))
-    driver.say(e.Pull(driver.next(), e.Call(0, 1, NEXT + 3), ("w",)))
+    driver.say(hello(driver.next(), 0, 1, first=NEXT + 3, seen=3))
+    driver.say(pull(driver.next(), e.Call(0, 1, NEXT + 3), ("w",)))
     assert driver.answers[driver.ticket] == e.Send(("w",), 3)
 
 
 def test_calls_of_a_trainer_that_has_not_greeted_are_to_be_repeated() -> None:
     driver = successor()
-    pull = e.Pull(driver.next(), e.Call(0, 1, NEXT + 3), ("w",))
-    driver.say(pull)
+    asked = pull(driver.next(), e.Call(0, 1, NEXT + 3), ("w",))
+    driver.say(asked)
     assert driver.answers[driver.ticket].kind == NOT_GREETED
-    driver.say(e.Hello(driver.next(), 0, 1, first=NEXT + 3, seen=3))
-    driver.say(pull)
-    assert driver.answers[pull.ticket] == e.Send(("w",), 3)
+    driver.say(hello(driver.next(), 0, 1, first=NEXT + 3, seen=3))
+    driver.say(asked)
+    assert driver.answers[asked.ticket] == e.Send(("w",), 3)
 
 
 def test_heartbeats_count_before_the_trainer_has_greeted() -> None:
     driver = successor()
-    driver.say(e.Heartbeat(driver.next(), 1, 1, 3))
-    assert driver.answers[driver.ticket] == e.Accepted()
+    driver.say(heartbeat(driver.next(), 1, 1, 3))
+    assert driver.answers[driver.ticket] == m.Accepted()
 
 
 def test_silence_is_counted_from_the_begin_of_this_life() -> None:
@@ -83,7 +84,7 @@ def test_silence_is_counted_from_the_begin_of_this_life() -> None:
     assert not [done for done in driver.done if isinstance(done, e.Fail)]
     for second in range(102, 120):
         driver.say(e.Tick(float(second)))
-        driver.say(e.Heartbeat(driver.next(), 0, 1, 3))
+        driver.say(heartbeat(driver.next(), 0, 1, 3))
     assert "trainer 1 is lost" in driver.answers[driver.ticket].text
 
 
@@ -100,15 +101,15 @@ def test_while_one_trainer_is_there_another_life_of_any_is_a_stranger(sign: str)
     if sign == "hello":
         driver.hello(1)
     else:
-        driver.say(e.Heartbeat(driver.next(), 1, 1, 3))
+        driver.say(heartbeat(driver.next(), 1, 1, 3))
     driver.hello(0, incarnation=2)
     assert not driver.done
-    assert isinstance(driver.answers[driver.ticket], e.Failure)
+    assert isinstance(driver.answers[driver.ticket], m.Refused)
 
 
 def test_a_record_that_has_lost_what_was_answered_is_refused() -> None:
     driver = successor()
-    driver.say(e.Hello(driver.next(), 0, 1, seen=4))
+    driver.say(hello(driver.next(), 0, 1, seen=4))
     assert "ends with round 3, but trainer 0 has seen round 4" in driver.answers[driver.ticket].text
 
 
@@ -116,14 +117,14 @@ def test_shared_arrays_are_sent_again() -> None:
     calls = (e.Call(0, 1, NEXT - 1), e.Call(1, 1, NEXT - 1))
     driver = successor(gathered=(calls, {}))
     driver.hello(0, 1)
-    driver.say(e.Share(driver.next(), calls[1], 3))
+    driver.say(share(driver.next(), calls[1], 3))
     assert driver.answers[driver.ticket] == e.Shared((), 0, calls)
 
 
 def test_where_all_have_finished_it_stays_for_repeats() -> None:
     driver = successor(left=(0, 1))
-    driver.say(e.Complete(driver.next(), 1, 1))
-    assert driver.answers[driver.ticket] == e.Accepted()
+    driver.say(complete(driver.next(), 1, 1))
+    assert driver.answers[driver.ticket] == m.Accepted()
     assert not driver.done
     for now in (1, 2):
         driver.say(e.Tick(100.0 + LIMITS.farewell * now / 2))

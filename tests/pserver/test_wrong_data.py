@@ -20,15 +20,8 @@ HEIGHT, WIDTH = 10, 4
 
 def sparse_server(made: Cluster) -> Any:
     """A dense parameter `w`, and `e` whose gradients are rows."""
-    program, scope = tiny_server("s0", 2, params=("w", "e"), size=WIDTH)
-    block = program.global_block()
-    for trainer in (0, 1):
-        block.create_var(
-            name=f"e@GRAD.trainer_{trainer}",
-            shape=(HEIGHT, WIDTH),
-            dtype="float32",
-            type=VarType.SELECTED_ROWS,
-        )
+    rows = {"e": HEIGHT}
+    program, scope = tiny_server("s0", 2, params=("w", "e"), size=WIDTH, rows=rows)
     scope.var("e").put(np.zeros((HEIGHT, WIDTH), np.float32))
     dense = descending(program, scope)
 

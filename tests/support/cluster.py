@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
 
@@ -20,7 +21,7 @@ import numpy as np
 import bireme.ops  # noqa: F401  # the rows
 from bireme.errors import BiremeError, DeadlineExceeded
 from bireme.io.disk import Disk
-from bireme.ir import Program
+from bireme.ir import Program, VarType
 from bireme.net.carriers import Carrier, Unreachable, answers
 from bireme.net.error_replies import raised
 from bireme.net.frames import Buffer, Decoder, Received, pieces_of
@@ -34,7 +35,6 @@ from bireme.pserver.core import Core
 from bireme.pserver.job_record import Known
 from bireme.pserver.membership import Limits
 from bireme.pserver.recovery import begin, forget
-from bireme.pserver.requests import refused
 from bireme.pserver.server import Server as Shell
 from bireme.pserver.server_spec import Settings, read_settings
 from bireme.pserver.updates import Updates
@@ -255,7 +255,7 @@ class Server:
         if self.service.error is not None:
             raise self.service.error
         if failure is not None:
-            raise raised(refused(failure))
+            raise raised(failure)
 
 
 class Cluster:
@@ -373,9 +373,10 @@ def tiny_server(
     mode: int = 0,
     params: tuple[str, ...] = ("w",),
     size: int = 4,
+    rows: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Program, Scope]:
     """Parameters of `size` floats, zero at first, and one block each; the blocks hold no
-    operators.
+    operators. `rows`: of these parameters the gradients are rows, and so many there are.
     """
     program, scope = Program(), Scope()
     block = program.global_block()
@@ -388,8 +389,10 @@ def tiny_server(
             if mode == 0
             else [f"{param}@GRAD"]
         )
+        kind = VarType.SELECTED_ROWS if param in rows else VarType.LOD_TENSOR
+        shape = (rows[param], size) if param in rows else (size,)
         for grad in grads:
-            block.create_var(name=grad, shape=(size,), dtype="float32", persistable=True)
+            block.create_var(name=grad, shape=shape, dtype="float32", type=kind, persistable=True)
         names += grads
         pairs.append(f"{param}@GRAD:{program.add_block(0).idx}")
     refs = [_ref(pair) for pair in pairs]
