@@ -13,6 +13,8 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TypeAlias
 
 import msgspec
@@ -49,17 +51,13 @@ PIECE = (
     1 << 20
 )  # bytes of a gRPC message: larger fresh buffers cost more in page faults than copies
 WORTH_SHARING = 64 << 10  # bytes: smaller payloads travel in the frame
-Said: TypeAlias = (
-    m.Push | m.Barrier | m.Pull | m.Lookup | m.Share | m.Save | m.Hello | m.Heartbeat | m.Complete |
-    m.Abort | m.Welcome | m.Accepted | m.Values | m.Refused
-)  # fmt: skip
 
 _HEAD = struct.Struct("<2sBBIII")
 HEAD = _HEAD.size
 _MAGIC = b"BR"
 _VERSION = 3
 _encode_header = msgspec.msgpack.Encoder().encode
-_decode_header = msgspec.msgpack.Decoder(Said).decode
+_decode_header = msgspec.msgpack.Decoder(reduce(or_, m.KINDS)).decode
 
 
 # -- out ---------------------------------------------------------------------------------------
@@ -127,7 +125,7 @@ def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:
 class Received:
     """A whole frame; `layout` describes its payload."""
 
-    message: Said
+    message: m.Message
     values: dict[str, Value]
     layout: Layout = EMPTY
 
@@ -215,7 +213,7 @@ class Decoder:
         self._targets.reverse()
         return layout.views(memory)
 
-    def _window(self, message: Said, layout: Layout) -> dict[str, Value]:
+    def _window(self, message: m.Message, layout: Layout) -> dict[str, Value]:
         """Arrays where the sender has put them; known ones if it has done so before."""
         assert message.place is not None
         if self._attach is None:
@@ -264,7 +262,7 @@ def rest_of_head(first: bytes | bytearray) -> int:
     return int(length + described)
 
 
-def _read_head(piece: bytes) -> tuple[Said, Layout, int]:
+def _read_head(piece: bytes) -> tuple[m.Message, Layout, int]:
     if len(piece) < _HEAD.size:
         raise FormatError(f"a frame cannot be {len(piece)} bytes long", offset=0)
     magic, version, _, length, described, crc = _HEAD.unpack_from(piece)

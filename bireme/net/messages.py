@@ -11,6 +11,7 @@ import msgspec
 from .membership import UNTOLD, JobSize
 
 __all__ = [
+    "KINDS",
     "NOT_GREETED",
     "Abort",
     "Accepted",
@@ -192,3 +193,10 @@ class Refused(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     peer: str = ""
     step: int = -1
     hint: str = ""
+
+
+KINDS: tuple[type[Message], ...] = tuple(
+    found
+    for found in list(globals().values())
+    if isinstance(found, type) and issubclass(found, Message) and found not in (Message, Numbered)
+)  # all that can be sent

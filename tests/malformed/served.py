@@ -9,7 +9,6 @@ import numpy as np
 from bireme import errors
 from bireme.arrays.values import SelectedRows
 from bireme.errors import BiremeError, ProtocolError
-from bireme.ir import VarType
 from bireme.net import messages as m
 from bireme.net.error_replies import raised
 from bireme.net.fluid.codec import Variable, encode_variable

@@ -9,7 +9,6 @@ import pytest
 from bireme import flags
 from bireme.arrays.values import SelectedRows
 from bireme.errors import BiremeError
-from bireme.ir import VarType
 from bireme.ir.names import trainer_of
 from bireme.trainer.job_state import JobState
 from bireme.trainer.native_server import NativeServer

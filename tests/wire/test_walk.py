@@ -19,9 +19,9 @@ class Limits(NamedTuple):
 
 
 LIMITS = {
-    "dense": Limits(60, 2190, 255, 135),
-    "table": Limits(67, 2495, 350, 190),
-    "journal": Limits(72, 2460, 304, 165),
+    "dense": Limits(60, 2190, 210, 145),
+    "table": Limits(67, 2495, 300, 195),
+    "journal": Limits(72, 2460, 240, 170),
 }
 
 
