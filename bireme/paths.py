@@ -10,18 +10,21 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from bireme.errors import BiremeError, ConfigError, InvalidArgument
 from bireme.extras import library
 
 __all__ = [
+    "beginning_of",
+    "end_of",
     "file_of",
     "fresh",
     "inside",
     "is_local",
     "is_url",
     "joined",
+    "new_file",
     "path_of",
     "problem",
     "remove_tree",
@@ -122,6 +125,41 @@ def fresh(folder: Path) -> Path:
     if not is_local(folder):
         cast(Any, folder).fs.invalidate_cache()
     return folder
+
+
+# -- files in a folder where others may write --------------------------------------------------
+def new_file(path: Path, buffering: int = -1) -> BinaryIO:
+    """A new file to write to, in place of what has its name: a link there is not followed.
+
+    Raises:
+        OSError: the folder refuses.
+    """
+    path.unlink(missing_ok=True)
+    return open(path, "xb", buffering)
+
+
+def end_of(path: Path, buffering: int = -1) -> BinaryIO:
+    """A file to append to.
+
+    Raises:
+        OSError: it cannot be written to, or it is a link.
+    """
+    return open(path, "ab", buffering, opener=_no_link)
+
+
+def beginning_of(path: Path) -> BinaryIO:
+    """A file to read.
+
+    Raises:
+        OSError: it cannot be read, or it is a link.
+    """
+    return open(path, "rb", opener=_no_link)
+
+
+def _no_link(path: str, how: int) -> int:
+    opened = os.open(path, how | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # nor wait at a pipe
+    os.set_blocking(opened, True)
+    return opened
 
 
 def remove_tree(path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from bireme.ending import describe, in_order
 from bireme.errors import Aborted, PeerError
 from bireme.monitoring.counters import tally
+from bireme.paths import new_file
 
 __all__ = ["CURVES", "VARIABLE", "follow", "report", "report_admin", "report_end"]
 
@@ -110,7 +111,8 @@ def _report_counts(process: int) -> None:
 def _write(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}")
     try:
-        draft.write_text(text)
+        with new_file(draft) as file:
+            file.write(text.encode())
         draft.replace(path)
     except OSError:  # a full disk stops no training
         os.environ.pop(CURVES, None)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from bokeh.layouts import column
 from bokeh.models import Div, InlineStyleSheet, LayoutDOM, Select
 
+from bireme.paths import beginning_of
+
 from ..log_lines import texts_of
 from ..telemetry.snapshot import Observed, Snapshot, name_of, state_of
 from .feed import Feed
@@ -117,7 +119,7 @@ def fault_rows(observed: Sequence[Observed]) -> list[tuple[str, tuple[str, ...]]
 def tail(path: Path) -> str:
     """The last lines of a log."""
     try:
-        with path.open("rb") as file:
+        with beginning_of(path) as file:
             file.seek(0, 2)
             whole = file.tell()
             file.seek(max(0, whole - TAIL))

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bireme.paths import new_file
+
 from .. import progress
 from ..log_lines import texts_of
 from .job import Seat
@@ -32,7 +34,8 @@ class Child:
         self.seat = seat
         self.log = log_dir / seat.log
         # where this run's part of the log begins
-        self.log_begin = self.log.stat().st_size if append and self.log.exists() else 0
+        appends = append and self.log.is_file() and not self.log.is_symlink()
+        self.log_begin = self.log.stat().st_size if appends else 0
         self.exit_code: int | None = None
         self.told = False  # to end, by the launcher
         self.killed = False  # by a signal that it could not answer
@@ -48,7 +51,7 @@ class Child:
         self.total_is_guess = False
         self._rest = b""
         if not self.log_begin:
-            self.log.write_bytes(b"")
+            new_file(self.log).close()
         if self.curves:
             self.curves.unlink(missing_ok=True)
         self._process = start(Files(self.log, self.curves))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bireme.monitoring.curve_files import read, svg_of
+from bireme.paths import new_file
 
 from .child import Child
 
@@ -19,5 +20,6 @@ def draw_curves(children: Sequence[Child], log_dir: Path) -> Path | None:
     found = {str(c.seat): read(c.curves) for c in children if c.curves and c.curves.exists()}
     if not found:
         return None
-    path.write_text(svg_of(found, "what the trainers fetched"))
+    with new_file(path) as file:
+        file.write(svg_of(found, "what the trainers fetched").encode())
     return path

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bireme.paths import new_file
+
 from .. import lifeline
 
 __all__ = ["shown"]
@@ -20,7 +22,7 @@ PATIENCE = 5.0  # seconds between SIGTERM and SIGKILL
 def shown(log_dir: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Serve the dashboard during the block; `say` is told its address."""
     words = ["dashboard", "--log-dir", str(log_dir), "--port", str(PORT), "--any-port"]
-    with (log_dir / "dashboardlog").open("wb") as log:
+    with new_file(log_dir / "dashboardlog") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "bireme", *words],
             env={**os.environ, lifeline.VARIABLE: str(os.getpid())},

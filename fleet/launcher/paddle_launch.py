@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from bireme.arrays.places import device_count, only_cpu
 from bireme.errors import ConfigError
+from bireme.paths import new_file
 
 from .. import signals
 from ..scripts import uncaught
@@ -166,7 +167,8 @@ def _announce(plan: Sequence[Seat], log_dir: str) -> None:
         )
     endpoints = plan[-1].variables["PADDLE_TRAINER_ENDPOINTS"].split(",")
     rows = ["PADDLE_TRAINER_ENDPOINTS: ", *endpoints, ""]
-    Path(log_dir, "endpoints.log").write_text("\n".join(rows))
+    with new_file(Path(log_dir, "endpoints.log")) as file:
+        file.write("\n".join(rows).encode())
     log_line(
         "INFO",
         f"details about PADDLE_TRAINER_ENDPOINTS can be found in {log_dir}/endpoints.log, and "

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from bireme.paths import end_of
+
 from .. import progress
 from . import keeper
 from .job import Job, Seat, arguments_of, inherited
@@ -87,7 +89,7 @@ class LocalProcess:
         keep = [sys.executable, "-I", "-S", keeper.__file__, str(control), str(pids)]
         run = [sys.executable, "-u", "-m", "bireme.fleet.scripts.script"]
         try:
-            with open(files.log, "ab") as log:
+            with end_of(files.log) as log:
                 self._process = subprocess.Popen(
                     [*keep, *run, *command],
                     env=variables,

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from bireme.errors import ConfigError
 from bireme.extras import library
+from bireme.paths import end_of, new_file
 
 from ..launcher.job import BLAS, Job, Seat, arguments_of
 from ..launcher.runner import Files, Started
@@ -168,7 +169,7 @@ class RayProcess:
 
     def _follow(self, order: Order) -> None:
         try:
-            with open(self._files.log, "ab", buffering=0) as log:
+            with end_of(Path(self._files.log), buffering=0) as log:
                 while self._is_restarting(order, log.write):
                     time.sleep(PAUSE)
         finally:
@@ -205,7 +206,8 @@ class RayProcess:
         elif kind == "exit":
             self._code = value
         elif kind == "curves" and self._files.curves:
-            Path(self._files.curves).write_bytes(value)
+            with new_file(Path(self._files.curves)) as file:
+                file.write(value)
         elif kind == "result" and self._rank >= 0:
             self._results[self._rank] = value
 

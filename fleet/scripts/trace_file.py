@@ -8,6 +8,7 @@ from bireme import flags
 from bireme.ending import at_exit
 from bireme.monitoring import tracing
 from bireme.monitoring.counters import tally
+from bireme.paths import new_file
 
 __all__ = ["record"]
 
@@ -27,6 +28,7 @@ def _write(folder: Path, recording: tracing.Recording) -> None:
     path = folder / f"trace.{tally.role}.{max(0, tally.index)}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(tracing.part(recording, tally.role, tally.index)))
+        with new_file(path) as file:
+            file.write(json.dumps(tracing.part(recording, tally.role, tally.index)).encode())
     except OSError as error:
         print(f"bireme: cannot write {path}: {error.strerror}", file=sys.stderr, flush=True)

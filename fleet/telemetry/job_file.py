@@ -14,6 +14,7 @@ import msgspec
 import psutil
 
 from bireme.errors import ConfigError
+from bireme.paths import new_file
 
 __all__ = ["NAME", "Job", "JobFile", "Process", "last_steps", "read", "read_job"]
 
@@ -71,7 +72,8 @@ class JobFile:
 
     def _write(self, name: str, content: Any) -> None:
         draft = self._folder / f".{name}.{os.getpid()}"
-        draft.write_text(json.dumps(content, indent=1) + "\n")
+        with new_file(draft) as file:
+            file.write(json.dumps(content, indent=1).encode() + b"\n")
         draft.replace(self._folder / name)
 
 

@@ -16,6 +16,7 @@ from typing import IO
 import msgspec
 
 from bireme.errors import ConfigError
+from bireme.paths import end_of, new_file
 
 from .asking import Asker, Shard
 from .job_file import Process
@@ -57,7 +58,7 @@ class Recorder:
     ) -> None:
         self._find = find
         self._also = also
-        self._file = (log_dir / NAME).open("ab" if append else "wb", buffering=0)
+        self._file = (end_of if append else new_file)(log_dir / NAME, buffering=0)
         self._shards: Shards = {}
         self.fault = ""  # why the recording has ended early
         self._ending = threading.Event()
