@@ -24,6 +24,7 @@ from .marked import MarkedLines, merged_by_id, slots_shuffled
 from .multislot import Sample, parse, to_feeds
 from .rows import Rows, joined
 from .rows import to_feeds as cut_into_feeds
+from .shares import check_same, share_of
 
 __all__ = ["DatasetBase", "DatasetFactory", "InMemoryDataset", "QueueDataset"]
 
@@ -242,16 +243,17 @@ class InMemoryDataset(MarkedLines, DatasetBase):
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
         """Shuffle over all trainers: each keeps its part of a common random order.
 
-        Every trainer must have loaded the same files.
+        Every trainer calls it, and has loaded the same files before each call.
+
+        Raises:
+            UnsupportedError: the trainers hold different samples, or cannot compare them.
         """
         if self._samples is None:
             return
-        index, count = (0, 1) if fleet is None else (fleet.worker_index(), fleet.worker_num())
-        order = list(range(len(self._samples)))
-        random.Random(len(order)).shuffle(order)
-        self._samples = _reordered(self._samples, order[index::count])
+        check_same(self._samples, fleet)
         if self.merge_size:
             self._samples = merged_by_id(self._samples, self.merge_size)
+        self._samples = _reordered(self._samples, share_of(len(self._samples), fleet))
         self.local_shuffle()
 
     def release_memory(self) -> None:

@@ -33,4 +33,12 @@ FEEDING = (
         "one sample is no batch",
         f"{_EXECUTOR}::test_a_wrong_feed_or_fetch_gets_one_clear_message",
     ),
+    Difference(
+        "`InMemoryDataset.global_shuffle(fleet)`",
+        "sends samples to other trainers, whatever each has loaded",
+        "sends none: all trainers load the same files, and each keeps its part; samples "
+        "that differ between trainers are refused",
+        "no sample is lost",
+        "reader/test_dataset.py::test_trainers_that_loaded_files_of_their_own_are_refused_a_global_shuffle",
+    ),
 )

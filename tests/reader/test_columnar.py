@@ -121,6 +121,12 @@ def test_batches_are_those_of_text(files: Any, suffix: str, batch: int, threads:
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_samples_in_memory_are_shuffled_as_those_of_text(files: Any, suffix: str) -> None:
     class Worker:
+        def __init__(self) -> None:
+            self.util = self
+
+        def all_gather(self, value: Any) -> list[Any]:
+            return [value, value]
+
         def worker_index(self) -> int:
             return 1
 

@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,22 @@ def test_lines_of_one_id_become_one_sample(tmp_path: Path) -> None:
     assert made.get_memory_data_size() == 3
     made.global_shuffle()
     assert sorted(map(list, made.samples())) in ([[[1, 3, 4], [5, 7]]], [[[3, 4, 1], [7, 5]]])
+
+
+def test_lines_of_one_id_meet_before_trainers_share_them_out(tmp_path: Path) -> None:
+    lines = "".join(f"1 {i} 1 {i} 1 5\n1 {i} 1 {i} 1 6\n" for i in range(8))
+    found = []
+    for index in range(2):
+        util = SimpleNamespace(all_gather=lambda value: [value, value])
+        trainer = SimpleNamespace(
+            util=util, worker_index=lambda index=index: index, worker_num=lambda: 2
+        )
+        made = _dataset(tmp_path, lines)
+        made.set_merge_by_lineid(2)
+        made.load_into_memory()
+        made.global_shuffle(trainer)
+        found += [sample[0][0] for sample in made.samples()]
+    assert sorted(found) == list(range(8))
 
 
 def test_marks_are_read_and_not_fed(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Datasets of MultiSlot text files: threads do not change the order, damage is named by line."""
 
 import random
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ import numpy as np
 import pytest
 
 import bireme.ops  # noqa: F401  (fills the op table)
-from bireme.errors import ConfigError, FormatError, InvalidArgument
+from bireme.errors import ConfigError, FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Program
 from bireme.reader import DatasetFactory, InMemoryDataset
 
@@ -72,25 +75,85 @@ def test_memory_is_loaded_shuffled_and_released(files: list[str]) -> None:
     assert data.get_memory_data_size() == 0
 
 
+class Member:
+    """Trainer `index` of several, each on a thread."""
+
+    def __init__(self, index: int, count: int) -> None:
+        self.index, self.count = index, count
+        self.util = self
+        self.said: dict[int, Any] = {}
+        self.all = threading.Barrier(count)
+
+    def worker_index(self) -> int:
+        return self.index
+
+    def worker_num(self) -> int:
+        return self.count
+
+    def all_gather(self, value: Any) -> list[Any]:
+        self.said[self.index] = value
+        self.all.wait(30)
+        return [self.said[i] for i in sorted(self.said)]
+
+
+def shuffled_together(loaded: Sequence[InMemoryDataset]) -> None:
+    """Each dataset is that of one trainer."""
+    members = [Member(i, len(loaded)) for i in range(len(loaded))]
+    for member in members:
+        member.said, member.all = members[0].said, members[0].all
+    with ThreadPoolExecutor(len(loaded)) as pool:
+        list(pool.map(InMemoryDataset.global_shuffle, loaded, members))
+
+
+def in_memory(files: list[str]) -> InMemoryDataset:
+    data = dataset("InMemoryDataset", files)
+    assert isinstance(data, InMemoryDataset)
+    data.load_into_memory()
+    return data
+
+
 def test_a_global_shuffle_shares_every_sample_out_once(files: list[str]) -> None:
-    class Member:
-        def __init__(self, index: int) -> None:
-            self.index = index
-
-        def worker_index(self) -> int:
-            return self.index
-
-        def worker_num(self) -> int:
-            return 3
-
-    found = []
-    for index in range(3):
-        data = dataset("InMemoryDataset", files)
-        assert isinstance(data, InMemoryDataset)
-        data.load_into_memory()
-        data.global_shuffle(Member(index))
-        found += [sample[2][0] for sample in data.samples()]
+    trainers = [in_memory(files) for _ in range(3)]
+    shuffled_together(trainers)
+    found = [sample[2][0] for data in trainers for sample in data.samples()]
     assert sorted(found) == sorted([*range(5), *range(10, 15)])
+
+
+def test_trainers_that_loaded_files_of_their_own_are_refused_a_global_shuffle(
+    files: list[str],
+) -> None:
+    trainers = [in_memory(files[:1]), in_memory(files[1:])]
+    with pytest.raises(UnsupportedError, match=r"different samples \(2, 8 of them\)") as caught:
+        shuffled_together(trainers)
+    assert "without split_files" in str(caught.value)
+    assert [len(list(data.samples())) for data in trainers] == [2, 8]
+
+
+def test_a_global_shuffle_of_shuffled_or_shared_samples_is_refused(files: list[str]) -> None:
+    trainers = [in_memory(files) for _ in range(2)]
+    trainers[1].local_shuffle()
+    with pytest.raises(UnsupportedError, match="different samples"):
+        shuffled_together(trainers)
+    trainers[1].load_into_memory()
+    shuffled_together(trainers)
+    with pytest.raises(UnsupportedError, match="different samples"):
+        shuffled_together(trainers)
+
+
+def test_trainers_that_cannot_compare_are_refused_a_global_shuffle(files: list[str]) -> None:
+    class Alone:
+        def worker_num(self) -> int:
+            return 2
+
+    with pytest.raises(UnsupportedError, match="2 trainers cannot compare"):
+        in_memory(files).global_shuffle(Alone())
+
+
+def test_a_global_shuffle_without_one_of_the_trainers_is_refused(files: list[str]) -> None:
+    member = Member(0, 2)
+    member.all = threading.Barrier(1)
+    with pytest.raises(UnsupportedError, match="1 of 2 trainers take part"):
+        in_memory(files).global_shuffle(member)
 
 
 def test_a_pipe_command_transforms_the_lines(files: list[str]) -> None:
