@@ -139,6 +139,14 @@ class Keeper:
 
     def _fitting(self, found: Checkpoint, place: Place, value: Array) -> Array:
         rows = None if place.height is None else len(value)
+        if rows is not None and (height := found.height(place.name)) != place.height:
+            saved = "a table of rows by id" if height is None else f"{height} rows"
+            raise FormatError(
+                f"variable {place.name!r} has {place.height} rows, and is saved as {saved}",
+                tensor=place.name,
+                where=str(found.folder),
+                hint="load it with the model that saved it",
+            )
         array = found.read(place.name, place.begin, rows, near=self.part)
         if (array.shape, array.dtype) == (value.shape, value.dtype):
             return array

@@ -105,6 +105,13 @@ class Checkpoint:
         """Whether the variable was saved as rows with ids."""
         return self._entries(name)[0][1].ids is not None
 
+    def height(self, name: str) -> int | None:
+        """How many rows the whole variable has; None for a table."""
+        entry = self._entries(name)[0][1]
+        if entry.ids is not None or not entry.shape:
+            return None
+        return entry.shape[0] if entry.height is None else entry.height
+
     def read(
         self, name: str, begin: int = 0, rows: int | None = None, near: str | None = None
     ) -> Array:

@@ -92,6 +92,17 @@ def test_a_job_goes_on_with_any_number_of_servers(servers: int, rows: int, root:
     np.testing.assert_allclose(found, np.array(whole)[:, MIDDLE:], rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("saved", [STEPS * BATCH, -1])
+def test_a_table_of_fewer_rows_is_not_cut(saved: int, root: Path) -> None:
+    Job(model(saved)).run(steps(0, MIDDLE))
+    what = "a table of rows by id" if saved < 0 else f"{saved} rows"
+    with (
+        pytest.raises(FormatError, match=f"'table' has 6 rows, and is saved as {what}"),
+        Job(model(6)).servers_up(),
+    ):
+        pass
+
+
 def test_a_program_without_servers_takes_the_job_over(root: Path) -> None:
     whole, _ = Job(model(), trainers=1).run(steps(0, STEPS))
     assert newest_checkpoint(root).step == STEPS
