@@ -129,7 +129,11 @@ class Core:
         life = hello.trainer, hello.incarnation
         if (former := self._succession.replaced(life)) is not None:
             self._take_over(former)
-        refusal = self.trainers.hello(*life, hello.beats) or self._succession.forgotten(hello)
+        refusal = self.trainers.hello(*life, hello.beats)
+        if refusal is None and (refusal := self._succession.forgotten(hello)) is not None:
+            self._fail(refusal)  # the server's failure: nobody is to look for the trainer's
+            self._turn_away(event)
+            return
         if refusal is None:
             self._calls.skip(life, hello.first)
             self._succession.ungreeted.discard(life)
@@ -337,8 +341,7 @@ class Core:
         self._start_updates()
 
     def _broken(self, event: e.Broken) -> None:
-        server = f"server {self._settings.endpoint}"
-        self._fail(refusals.broken(server, event.number, event.cause))
+        self._fail(refusals.broken(f"server {self._settings.endpoint}", event.number, event.cause))
 
     def _start_updates(self) -> None:
         while (apply := self._policy.due()) is not None:

@@ -14,6 +14,7 @@ import msgspec
 
 from bireme.errors import FormatError
 from bireme.net.layouts import Value
+from bireme.net.membership import UNTOLD, JobSize
 from bireme.net.records import packed, unpacked
 
 from .events import Call
@@ -52,6 +53,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
     lives: tuple[int, ...]  # incarnations of this server so far, the present one last
     trainers: tuple[KnownTrainer, ...]
     seed: int  # of programs that set none
+    size: JobSize = UNTOLD  # of the job, and which server wrote it
 
 
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -120,6 +122,7 @@ class Known:
     lives: tuple[int, ...] = ()
     trainers: dict[int, KnownTrainer] = field(default_factory=dict)
     gathered: tuple[tuple[Call, ...], dict[str, Value]] = ((), {})
+    end: str = ""  # the file that they end with, and whether all of it could be read
 
     @classmethod
     def at(cls, begin: Begin) -> "Known":

@@ -1,6 +1,7 @@
 """Whether a pushed payload is what the server's program expects. Looks at values, changes none."""
 
 from collections.abc import Mapping
+from itertools import chain
 from weakref import WeakSet
 
 import numpy as np
@@ -11,8 +12,9 @@ from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import ProtocolError
 from bireme.ir import Program, VarType
 from bireme.net import messages as m
-from bireme.net.layouts import Layout, Value
+from bireme.net.layouts import Layout, Value, describe
 
+from .job_record import Round
 from .server_spec import Settings
 from .tables import ServedTable, Tables
 
@@ -39,22 +41,23 @@ class PayloadChecks:
         """
         if isinstance(message, m.Push) and layout not in self._announced:
             for tensor in layout.tensors:
-                self._check_shape(tensor)
+                if other := self._other_shape(tensor):
+                    raise ProtocolError(other, hint="all processes must run the same script")
             if layout.steady:
                 self._announced.add(layout)
 
-    def _check_shape(self, tensor: m.Tensor) -> None:
+    def _other_shape(self, tensor: m.Tensor) -> str:
         var = self._program.global_block().vars.get(self._settings.bound(tensor.name))
         if var is None or not var.shape:
-            return  # the core refuses names that the server does not own
+            return ""  # the core refuses names that the server does not own
         expected = tuple(var.shape[1:]) if tensor.rows >= 0 else tuple(var.shape)
         found = tensor.shape[1:] if tensor.rows >= 0 else tensor.shape
-        if found != expected or tensor.dtype != var.numpy_dtype:
-            raise ProtocolError(
-                f"'{tensor.name}' arrives as {tensor.dtype}{list(tensor.shape)}, "
-                f"but this server's program says {var.numpy_dtype}{list(var.shape)}",
-                hint="all processes must run the same script",
-            )
+        if found == expected and tensor.dtype == var.numpy_dtype:
+            return ""
+        return (
+            f"'{tensor.name}' arrives as {tensor.dtype}{list(tensor.shape)}, "
+            f"but this server's program says {var.numpy_dtype}{list(var.shape)}"
+        )
 
     # -- once it has arrived ---------------------------------------------------------------
     def fault(self, trainer: int, values: Mapping[str, Value], layout: Layout | None = None) -> str:
@@ -68,6 +71,22 @@ class PayloadChecks:
         if layout is not None and layout.steady:
             self._sound.add(layout)
         return ""
+
+    # -- from a record ---------------------------------------------------------------------
+    def recorded(self, values: Mapping[str, Value], round_: Round) -> str:
+        """Why this server cannot have recorded such a round, as a sentence; empty if it can."""
+        gradients, blocks = self._settings.gradients, set(round_.blocks)
+        if unknown := self._settings.unknown([*values, *round_.absent]):
+            return f"this server owns no gradient '{unknown[0]}'"
+        given = {*values, *round_.absent}
+        needed = [name for name, block in gradients.items() if block in blocks]
+        if missing := [name for name in needed if name not in given]:
+            return f"round {round_.number} lacks the gradient '{missing[0]}'"
+        if not blocks.issubset(self._settings.blocks):
+            return f"round {round_.number} has run other blocks"
+        shapes = (self._other_shape(tensor) for tensor in describe(values)[0].tensors)
+        faults = (self._fault(name, value) for name, value in values.items())
+        return next(filter(None, chain(shapes, faults)), "")
 
     def _fault(self, name: str, value: Value) -> str:
         var = self._program.global_block().vars.get(self._settings.bound(name))

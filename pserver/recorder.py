@@ -26,6 +26,7 @@ from bireme.io.parts import Piece, write_part
 from bireme.io.write_ahead_log import FOLDER, LogWriter
 from bireme.monitoring.counters import Histogram, tally
 from bireme.net.layouts import Value
+from bireme.net.membership import UNTOLD, JobSize
 
 from .events import Apply, Call
 from .job_record import Begin, Gathered, Joined, Known, Left, Record, Round, written_record
@@ -46,13 +47,19 @@ class Recorder:
     """
 
     def __init__(
-        self, root: Path, part: str, payloads: RoundPayloads, disk: Disk | None = None
+        self,
+        root: Path,
+        part: str,
+        payloads: RoundPayloads,
+        disk: Disk | None = None,
+        size: JobSize = UNTOLD,
     ) -> None:
         self.folder = root.resolve() / FOLDER / part
         self.known = Known()
         self.seconds = Histogram()  # to record a round
         self._root = root.resolve()
         self._part = part
+        self._size = size
         self._payloads = payloads
         self._disk = disk or Disk()
         self._log: LogWriter | None = None
@@ -106,7 +113,7 @@ class Recorder:
             self._begun[base] = self._number
         known = self.known
         members = tuple(known.trainers.values())
-        begin = Begin(base, known.version, known.lives, members, process_seed())
+        begin = Begin(base, known.version, known.lives, members, process_seed(), self._size)
         self._disk.make(self.folder)
         path = self.folder / f"log-{self._number:06d}"
         self._log = LogWriter(self._disk, path, written_record(begin))

@@ -8,23 +8,25 @@ incomplete was acknowledged to nobody.
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from bireme import flags
 from bireme.arrays.random import adopt_seed
-from bireme.errors import ConfigError, FormatError, PeerLost
+from bireme.errors import BiremeError, ConfigError, FormatError, PeerLost
+from bireme.io.checkpoint import Checkpoint
 from bireme.io.disk import Disk
-from bireme.io.parts import DATA
-from bireme.io.write_ahead_log import FOLDER, read_log
+from bireme.io.parts import DATA, Part
+from bireme.io.write_ahead_log import FOLDER
 from bireme.ir import Program
 from bireme.net.layouts import Value
+from bireme.net.membership import UNTOLD, JobSize
 from bireme.paths import is_url
 from bireme.rewinding import check_mode
 
 from .events import Apply, Shared
-from .job_record import Begin, Known, Record, Round, read_record
+from .job_record import Known, Round
 from .modes import mode_of
+from .recorded_logs import recorded_logs, refused
 from .recorder import START, Recorder
 from .round_payloads import RoundPayloads
 from .server_spec import Settings
@@ -51,7 +53,7 @@ def begin(
         return None
     root = Path(flags.get("checkpoint_dir")).resolve()
     try:
-        recorder = _recover(root, RoundPayloads(program, settings), updates, disk)
+        recorder = _recover(root, settings, RoundPayloads(program, settings), updates, disk)
         known = recorder.known if recorder.known.lives else None
         if known is None:
             _load(settings, updates)
@@ -103,34 +105,68 @@ def _is_recorded(settings: Settings) -> bool:
     return True
 
 
-def _recover(root: Path, payloads: RoundPayloads, updates: Updates, disk: Disk | None) -> Recorder:
-    """The recorder of this server. If there is a record, `updates` holds all that it leads to, and
-    `known.lives` names the lives before this one.
+def _recover(
+    root: Path, settings: Settings, payloads: RoundPayloads, updates: Updates, disk: Disk | None
+) -> Recorder:
+    """The recorder of this server. If there is a record of this job, `updates` holds all that it
+    leads to, and `known.lives` names the lives before this one.
     """
     keeper = updates.keeper
     folder = root / FOLDER / keeper.part
-    recorder = Recorder(root, keeper.part, payloads, disk)
-    logs = [(path, begin) for path in sorted(folder.glob("log-*")) if (begin := _begin_of(path))]
-    based = [i for i, (_, begin) in enumerate(logs) if begin.base and (root / begin.base).is_dir()]
-    if not based:
+    recorder = Recorder(root, keeper.part, payloads, disk, settings.size)
+    logs, unread = recorded_logs(root, folder)
+    if not logs or not _is_of_this_job(folder, logs[0].begin.size, settings):
         return recorder
-    logs = logs[based[-1] :]
-    first = logs[0][1]
+    first = logs[0].begin
     adopt_seed(first.seed)
-    keeper.restore_part(root / first.base)
+    _restore(root / first.base, folder, updates)
     known = Known.at(first)
-    for path, begin in logs:
-        if begin.version != known.version:
-            raise _incomplete(folder, f"{path.name} begins after round {begin.version}", known)
-        for record, values in _records(path):
-            _replay(record, values, payloads, updates)
-            known.add(record, values)
+    for log in logs:
+        for record, values in log.fold(known):
+            if isinstance(record, Round):
+                _replay(log.path, record, values, payloads, updates)
+    known.end = unread or known.end
     calls, shared = known.gathered
     if calls:
         updates.shared_values.resume(Shared((), 0, calls), shared)
-    number, size = int(logs[-1][0].name[-6:]), sum(path.stat().st_size for path, _ in logs)
+    number, size = int(logs[-1].path.name[-6:]), sum(log.path.stat().st_size for log in logs)
     recorder.found(known, number, size, (root / first.base / DATA).stat().st_size)
     return recorder
+
+
+def _is_of_this_job(folder: Path, size: JobSize, settings: Settings) -> bool:
+    """Whether a record was written by as many trainers and servers. Otherwise the job was started
+    again as a whole, and resumes from its newest checkpoint.
+
+    Raises:
+        FormatError: another server wrote it.
+    """
+    own = settings.size
+    if (size.trainers, size.servers) != (own.trainers, own.servers) and size != UNTOLD:
+        print(
+            f"server {settings.endpoint}: {folder} is the record of a job of {size.trainers} "
+            f"trainer(s) and {size.servers} server(s), this one has {own.trainers} and "
+            f"{own.servers}: resuming from the newest checkpoint",
+            file=sys.stderr,
+        )
+        return False
+    if size.server not in (-1, own.server):
+        raise refused(folder, f"server {size.server} wrote it, and this is server {own.server}")
+    return True
+
+
+def _restore(base: Path, folder: Path, updates: Updates) -> None:
+    found = Checkpoint(base, [Part(base)])
+    try:
+        updates.keeper.restore(found)
+    except FormatError as error:
+        raise _of_another_model(folder, error.message) from None
+
+
+def _of_another_model(place: Path, why: str) -> FormatError:
+    found = refused(place, f"it is not of this model: {why}")
+    found.hint = f"start the job with the script that wrote it; or {found.hint}"
+    return found
 
 
 def forget(updates: Updates) -> None:
@@ -155,30 +191,14 @@ def forget(updates: Updates) -> None:
     recorder.remove()
 
 
-def _begin_of(path: Path) -> Begin | None:
-    """The first record of a log; None if a crash left it without one."""
-    record = next((record for record, _ in _records(path)), None)
-    return record if isinstance(record, Begin) else None
-
-
-def _records(path: Path) -> Iterator[tuple[Record, dict[str, Value]]]:
-    for data in read_log(path):
-        yield read_record(data)
-
-
 def _replay(
-    record: Record, values: dict[str, Value], payloads: RoundPayloads, updates: Updates
+    log: Path, record: Round, values: dict[str, Value], payloads: RoundPayloads, updates: Updates
 ) -> None:
-    if not isinstance(record, Round):
-        return
-    updates.keep(_REPLAYED, payloads.terms(dict(values), record.summed))
-    updates.apply(Apply(record.number, record.blocks, (_REPLAYED,), record.absent))
-
-
-def _incomplete(folder: Path, problem: str, known: Known) -> FormatError:
-    return FormatError(
-        f"the record of this server is incomplete: {problem}, and the logs before it end after "
-        f"round {known.version}",
-        where=str(folder),
-        hint=f"remove {folder} to resume the job from its newest checkpoint",
-    )
+    given = payloads.terms(dict(values), record.summed)
+    if fault := updates.checks.recorded(given, record):
+        raise _of_another_model(log, fault)
+    updates.keep(_REPLAYED, given)
+    try:
+        updates.apply(Apply(record.number, record.blocks, (_REPLAYED,), record.absent))
+    except BiremeError as error:
+        raise refused(log, f"round {record.number}: {error.message}") from None

@@ -111,14 +111,15 @@ def not_greeted(endpoint: str, trainer: int) -> Refused:
     )
 
 
-def forgotten(endpoint: str, version: int, trainer: int, seen: int) -> Refused:
+def forgotten(endpoint: str, version: int, hello: Hello, record: str) -> Refused:
     return Refused(
         kind="PeerLost",
         text=f"server {endpoint} was restarted and its record ends with round {version}, but "
-        f"trainer {trainer} has seen round {seen}",
+        f"trainer {hello.trainer} has seen round {hello.seen}: the disk has lost or damaged what "
+        f"it had confirmed; the record ends with {record}",
         peer=f"server {endpoint}",
-        step=seen,
-        hint="its disk has lost what it had confirmed: restart the whole job",
+        step=hello.seen,
+        hint="restart the whole job: it resumes from its newest checkpoint",
     )
 
 

@@ -38,6 +38,7 @@ class Succession:
         self._unproven = False  # whether none of the known trainers has come back yet
         self._early: dict[int, tuple[Arrived, float]] = {}  # by ticket: greetings that wait
         self._farewell = linger
+        self._record = ""  # where this server's record ends
         self.linger = 0.0
         self.ungreeted: set[Life] = set()  # known lives that have not come back
         self.inherited: dict[int, list[Pushed]] = {}  # what former lives of trainers have pushed
@@ -46,6 +47,7 @@ class Succession:
     def resume(self, known: Known, calls: CountedCalls) -> None:
         """Go on with what the predecessor of this server has recorded."""
         self._unproven, self.linger = True, self._farewell
+        self._record = known.end
         for trainer in known.trainers.values():
             life = trainer.number, trainer.incarnation
             self._trainers.hello(*life, trainer.beats)
@@ -61,7 +63,7 @@ class Succession:
         version = self._policy.version
         if not self.linger or hello.seen <= version:
             return None
-        return refusals.forgotten(self._endpoint, version, hello.trainer, hello.seen)
+        return refusals.forgotten(self._endpoint, version, hello, self._record)
 
     def begins_anew(self, hello: m.Hello) -> bool:
         """Whether this greeting says that the job was started again as a whole."""

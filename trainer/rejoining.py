@@ -19,12 +19,12 @@ from bireme.arrays.growing_table import Table
 from bireme.arrays.namespaces import Array, to_host
 from bireme.arrays.random import adopt_seed, process_seed
 from bireme.arrays.values import LoDTensor
-from bireme.errors import ConfigError, PeerLost
+from bireme.errors import ConfigError, FormatError, PeerLost
 from bireme.io.disk import UnsyncedDisk
 from bireme.io.predecessor import Predecessor, predecessors
 from bireme.io.remote import is_remote, of_servers
 from bireme.io.variables import is_persistable
-from bireme.io.write_ahead_log import FOLDER, LogWriter, read_log
+from bireme.io.write_ahead_log import FOLDER, LogReader, LogWriter
 from bireme.ir import Program
 from bireme.monitoring.counters import tally
 from bireme.net.records import packed
@@ -92,6 +92,7 @@ class Rejoining:
             runs=env.context.clock.step + 1,
             seed=process_seed(),
             readers=positions(),
+            trainer=self._trainer,
         )
         self._write(self._folder, record, self._held(env))
 
@@ -126,15 +127,16 @@ class Rejoining:
         if self._begun or not any(server.welcomed.passed for server in pool.native):
             return
         self._begun = True
-        found = self._read(pool.run)
+        found, unreadable = self._read(pool.run)
         if not found:
-            raise self._cannot("it has recorded nothing that this process can read")
+            raise self._cannot(unreadable or "it has recorded nothing that this process can see")
         (newest, values), older = found[0], found[1] if len(found) > 1 else None
         pool.greet(newest.passed)
         known = {server.endpoint.endpoint: server.welcomed for server in pool.native}
         decided = decide(newest, older and older[0], known)
         if decided is None:
-            raise self._cannot("a server has lost what it had told, or was started again, too")
+            why = "a server has lost what it had told, or was started again, too"
+            raise self._cannot(unreadable or why)
         after, behind = decided
         if not after:
             assert older is not None
@@ -154,18 +156,28 @@ class Rejoining:
     def _place(self) -> Path:
         return self._folder or Path(FOLDER)
 
-    def _read(self, run: int) -> list[tuple[Recorded, dict[str, Any]]]:
-        """The records of this run, the newest first."""
-        found = []
-        for name in ("even", "odd") if self._folder is not None else ():
+    def _read(self, run: int) -> tuple[list[tuple[Recorded, dict[str, Any]]], str]:
+        """The records of this run, the newest first; and which file cannot be read, if one
+        cannot.
+        """
+        found, unreadable = [], ""
+        for path in sorted(self._folder.glob("*")) if self._folder is not None else ():
             try:
-                data = next(read_log(self._place / name), None)
-            except OSError:
+                data = next(iter(LogReader(path)), None)
+                if data is None:
+                    unreadable = f"{path} is damaged: it holds no complete record"
+                    continue
+                record, values = read_recorded(data)
+            except (OSError, FormatError) as error:
+                unreadable = f"{path} cannot be read: {getattr(error, 'message', error)}"
                 continue
-            if data is not None:
-                found.append(read_recorded(data))
-        own = [each for each in found if each[0].run == run]
-        return sorted(own, key=lambda each: sum(each[0].passed.values()), reverse=True)
+            if record.trainer != self._trainer:
+                unreadable = f"{path} is the record of trainer {record.trainer}"
+            elif record.run == run:
+                found.append((record, values))
+        return sorted(
+            found, key=lambda each: sum(each[0].passed.values()), reverse=True
+        ), unreadable
 
     def _cannot(self, why: str) -> PeerLost:
         return PeerLost(

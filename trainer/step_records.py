@@ -30,6 +30,7 @@ class Recorded(msgspec.Struct, frozen=True, array_like=True):
     runs: int  # of the program so far
     seed: int  # of programs that set none
     readers: list[dict[str, Any]]
+    trainer: int  # whose record it is
 
 
 def read_recorded(data: bytes) -> tuple[Recorded, dict[str, Any]]:

@@ -22,7 +22,7 @@ from bireme.collective.register import read_answer, read_request
 from bireme.errors import BiremeError, FormatError
 from bireme.io.manifest import OtherFormat, Untrue, parsed
 from bireme.io.streams import Reader, write_value
-from bireme.io.write_ahead_log import read_log
+from bireme.io.write_ahead_log import LogReader
 from bireme.ir.proto import from_bytes
 from bireme.net import messages as m
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
@@ -211,7 +211,7 @@ RECORDS = [
         (Gathered(((0, 7, 4),)), {"0 mine": np.ones(2)}),
     )
 ]
-_RECORDED = Recorded(1, {"s0": 3}, {"s0": 2}, 3, 4, 5, [{"epoch": 1}])
+_RECORDED = Recorded(1, {"s0": 3}, {"s0": 2}, 3, 4, 5, [{"epoch": 1}], 0)
 TRAINERS_RECORDS = [joined(packed_record(msgspec.msgpack.encode(_RECORDED), {"x": np.ones(2)}))]
 LOG_HEAD = b"BRWL\x01\0\0\0"
 
@@ -244,7 +244,7 @@ class Log:
 
     def read(self, data: bytes) -> None:
         self._path.write_bytes(data)
-        for record in read_log(self._path):
+        for record in LogReader(self._path):
             read_record(record)
 
 

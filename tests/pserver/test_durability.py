@@ -246,9 +246,13 @@ def test_a_damaged_record_is_refused_by_the_trainer_who_has_seen_more(
     small.server.service.close()
     (log,) = root.glob("write-ahead/server-0/log-*")
     log.write_bytes(log.read_bytes()[:-1])
-    small.start()
-    with pytest.raises(PeerLost, match="ends with round 2, but trainer 0 has seen round 3"):
-        small.step()
+    server = small.start()
+    for failing in (small.step, server.result):  # the server does not say that its trainer is lost
+        with pytest.raises(PeerLost) as caught:
+            failing()
+        assert "ends with round 2, but trainer 0 has seen round 3" in str(caught.value)
+        assert f"{log}, which has no complete record from byte" in str(caught.value)
+        assert caught.value.peer == "server s0"
 
 
 def test_a_server_that_records_nothing_is_not_continued(small: Small) -> None:

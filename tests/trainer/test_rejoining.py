@@ -2,12 +2,14 @@
 been.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,8 +18,11 @@ from hypothesis import strategies as st
 import bireme as fluid
 from bireme.arrays.random import Clock
 from bireme.errors import BiremeError, PeerLost
+from bireme.io.disk import Disk
+from bireme.io.write_ahead_log import LogReader, LogWriter
+from bireme.net.records import packed
 from bireme.paths import remove_tree
-from bireme.trainer.step_records import Recorded, decide
+from bireme.trainer.step_records import Recorded, decide, read_recorded
 from tests.support.cluster import cluster, descending, tiny_server
 from tests.support.job import Job, Trainer, save_to
 from tests.support.killed_trainers import Kill, run_with_successor
@@ -128,7 +133,7 @@ def test_every_state_that_a_kill_can_leave_is_decided(data: st.DataObject) -> No
     count = {name: data.draw(st.integers(0, 3)) for name in servers}
 
     def recorded(after: int) -> Recorded:
-        return Recorded(7, dict.fromkeys(servers, after), count, 10 + after, 0, 0, [])
+        return Recorded(7, dict.fromkeys(servers, after), count, 10 + after, 0, 0, [], 0)
 
     has_record = data.draw(st.booleans())
     done = data.draw(st.sets(st.sampled_from(servers))) if has_record else set()
@@ -154,7 +159,9 @@ def test_every_state_that_a_kill_can_leave_is_decided(data: st.DataObject) -> No
     ],
 )
 def test_what_contradicts_the_records_is_found_out(found: dict[str, At]) -> None:
-    newest, older = (Recorded(7, {"a": n, "b": n}, {"a": 2, "b": 2}, n, 0, 0, []) for n in (3, 2))
+    newest, older = (
+        Recorded(7, {"a": n, "b": n}, {"a": 2, "b": 2}, n, 0, 0, [], 0) for n in (3, 2)
+    )
     assert decide(newest, older, found) is None
     assert decide(newest, older, {"a": At(3, 0), "b": At(2, 2)}) == (True, ["b"])
     assert decide(newest, older, {"a": At(2, 0), "b": At(2, 1)}) == (False, [])
@@ -193,3 +200,38 @@ def test_a_server_that_is_killed_in_the_same_step_is_named(tmp_path: Path) -> No
         start()
         with pytest.raises(PeerLost, match="s0 was killed in the same step as trainer 0"):
             second.servers.exchange({"s0": ("w",)})
+
+
+def damaged(record: Path) -> None:
+    data = bytearray(record.read_bytes())
+    data[30] ^= 0x41
+    record.write_bytes(data)
+
+
+def of_another(record: Path) -> None:
+    body = next(iter(LogReader(record)))
+    other = msgspec.structs.replace(read_recorded(body)[0], trainer=1)
+    LogWriter(Disk(), record, packed(msgspec.msgpack.encode(other))).close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(damaged, "odd is damaged"), (of_another, "odd is the record of trainer 1")],
+)
+def test_the_record_that_a_successor_cannot_use_is_named(
+    change: Callable[[Path], None], said: str, root: Path
+) -> None:
+    """Neither a server nor the trainer is blamed for it."""
+    with cluster() as made:
+        program, scope = tiny_server()
+        made.serve(program, scope, descending(program, scope))
+        first = made.trainer(0)
+        first.servers.push("s0", {"w@GRAD.trainer_0": np.ones(4, np.float32)})
+        first.rejoining.before_barriers(first.servers, Environment(), ())
+        first.servers.barrier(["s0"], strict=True)
+        first.servers.read({"s0": ("w",)})
+        first.silence()
+        change(root / "write-ahead" / "trainer-0" / "odd")
+        made.loop.soon(made.servers["s0"].service._reset, (0, first.job.incarnation))
+        with pytest.raises(PeerLost, match=f"cannot go on where it was: .*trainer-0/{said}"):
+            made.trainer(0).servers.read({"s0": ("w",)})
