@@ -9,9 +9,9 @@ import numpy as np
 
 from bireme.arrays.places import CUDAPlace, Place, cpu_places
 from bireme.arrays.random import Clock
-from bireme.arrays.values import LoDTensor, lengths_to_lod
+from bireme.arrays.values import LoDTensor, LoDTensorArray, lengths_to_lod
 from bireme.drawing.program_graph import draw
-from bireme.errors import InvalidArgument, UnsupportedError, WrongType
+from bireme.errors import FeedError, InvalidArgument, UnsupportedError, WrongType
 from bireme.ir import Program
 from bireme.monitoring.counters import tally
 from bireme.passes.notes import Report
@@ -216,6 +216,8 @@ def _merged(values: list[Any], *, return_numpy: bool) -> Any:
     """The replicas' values of one fetch, concatenated."""
     if len(values) == 1:
         return _shown(values[0], return_numpy=return_numpy)
+    if isinstance(values[0], LoDTensorArray):
+        return _merged_arrays(values, return_numpy=return_numpy)
     arrays = [np.asarray(v) for v in values]
     whole = np.concatenate([a.reshape(1) if a.ndim == 0 else a for a in arrays])
     if return_numpy:
@@ -228,9 +230,23 @@ def _merged(values: list[Any], *, return_numpy: bool) -> Any:
     return LoDTensor(whole, lengths_to_lod(lengths))
 
 
+def _merged_arrays(values: list[LoDTensorArray], *, return_numpy: bool) -> list[Any]:
+    """Arrays of tensors, the tensors at each position concatenated."""
+    counts = [len(array) for array in values]
+    if len({*counts}) > 1:
+        raise FeedError(
+            f"the replicas' arrays hold {counts} tensors, which cannot be merged",
+            hint="run with return_merged=False",
+        )
+    positions = zip(*values, strict=True)
+    return [_merged(list(each), return_numpy=return_numpy) for each in positions]
+
+
 def _lengths(value: Any) -> list[list[int]]:
     return value.recursive_sequence_lengths() if isinstance(value, LoDTensor) else []
 
 
 def _shown(value: Any, *, return_numpy: bool) -> Any:
+    if isinstance(value, LoDTensorArray):
+        return [_shown(each, return_numpy=return_numpy) for each in value]
     return np.asarray(value) if return_numpy and hasattr(value, "__array__") else value

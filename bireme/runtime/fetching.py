@@ -91,8 +91,8 @@ def figures(
 
 
 def _result(value: Any, lod: Any, shared: bool, *, return_numpy: bool) -> Any:
-    if isinstance(value, LoDTensorArray) and return_numpy:
-        return [None if element is None else np.array(_plain(element)) for element in value]
+    if isinstance(value, LoDTensorArray):
+        return _tensors(value, return_numpy=return_numpy)
     if not hasattr(value, "__array__") or isinstance(value, LoDTensor):
         return value
     array = to_host(value)
@@ -103,6 +103,15 @@ def _result(value: Any, lod: Any, shared: bool, *, return_numpy: bool) -> Any:
     if lod:
         raise _structured()
     return array.view(Single) if array.size == 1 and array.ndim else array
+
+
+def _tensors(values: LoDTensorArray, *, return_numpy: bool) -> list[Any]:
+    if return_numpy:
+        return [None if each is None else np.array(_plain(each)) for each in values]
+    return LoDTensorArray(
+        each if each is None or isinstance(each, LoDTensor) else LoDTensor(np.array(to_host(each)))
+        for each in values
+    )
 
 
 def _plain(element: Any) -> Any:

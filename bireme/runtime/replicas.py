@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bireme.arrays.namespaces import Array, namespace_of
-from bireme.arrays.values import LoDTensor, SelectedRows, to_lod
+from bireme.arrays.values import LoDTensor, LoDTensorArray, SelectedRows, to_lod
 from bireme.errors import FeedError
 from bireme.ir import Operator, OpRole, Program
 from bireme.passes.pipeline import Build
@@ -132,8 +132,10 @@ def _sequences(tensor: LoDTensor, bounds: list[tuple[int, int]]) -> list[LoDTens
 # -- joining -----------------------------------------------------------------------------------
 def joined(values: Sequence[Any], scale: float) -> Any:
     """Join the replicas' values in order: the sum of floating-point arrays, times `scale`."""
-    values = [v.array if isinstance(v, LoDTensor) and not v.offsets else v for v in values]
+    values = [_bare(v) for v in values]
     first = values[0]
+    if isinstance(first, LoDTensorArray):
+        return LoDTensorArray(_bare(each) for each in first)
     if isinstance(first, SelectedRows):
         xp = namespace_of(first.value)
         rows = xp.concatenate([v.rows for v in values])
@@ -146,6 +148,10 @@ def joined(values: Sequence[Any], scale: float) -> Any:
     for value in values[1:]:
         total += value * factor
     return total
+
+
+def _bare(value: Any) -> Any:
+    return value.array if isinstance(value, LoDTensor) and not value.offsets else value
 
 
 def _scaled(values: Sequence[Any], scale: float) -> list[Any]:

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from bireme.arrays.values import create_lod_tensor
+import bireme as fluid
+from bireme.arrays.values import LoDTensorArray, create_lod_tensor
 from bireme.autodiff.backward import append_backward
 from bireme.errors import FeedError, InvalidArgument, UnsupportedError
 from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
+from bireme.runtime import compiled_program
 from bireme.runtime.compiled_program import CompiledProgram
 from bireme.runtime.executor import Executor
 from bireme.runtime.parallel_executor import ParallelExecutor
@@ -247,3 +249,30 @@ def test_mistakes_get_clear_messages():
         compiled.with_data_parallel()
     with Executor(PLACE) as exe, pytest.raises(InvalidArgument, match="cannot run a str"):
         exe.run("main")
+
+
+def test_arrays_of_tensors_of_several_shapes_are_merged_position_by_position():
+    program = fluid.Program()
+    with fluid.program_guard(program), fluid.unique_name.guard():
+        x, layers = fluid.data("x", [None, 2]), fluid.layers
+        array = layers.create_array("float32")
+        for i, part in enumerate((x, layers.reduce_sum(x), layers.concat([x, x], 1))):
+            layers.array_write(part, layers.fill_constant([1], "int64", i), array)
+    compiled = CompiledProgram(program).with_data_parallel(places=[PLACE] * 2)
+    rows = np.arange(8, dtype="float32").reshape(4, 2)
+    with Executor(PLACE) as exe:
+        (merged,) = exe.run(compiled, {"x": rows}, [array])
+        (tensors,) = exe.run(compiled, {"x": rows}, [array], return_numpy=False)
+        (apart,) = exe.run(compiled, {"x": rows}, [array], return_merged=False)
+        (single,) = exe.run(program, {"x": rows}, [array], return_numpy=False)
+    assert [part.tolist() for part in merged] == [
+        rows.tolist(), [6.0, 22.0], np.concatenate([rows, rows], 1).tolist()
+    ]  # fmt: skip
+    assert [part.shape for part in apart[1]] == [(2, 2), (1,), (2, 4)]
+    assert [tensor.shape() for tensor in tensors] == [[4, 2], [2], [4, 4]]
+    assert [tensor.lod() for tensor in single] == [[], [], []]
+
+
+def test_arrays_of_different_lengths_are_not_merged():
+    with pytest.raises(FeedError, match=r"hold \[1, 2\] tensors, which cannot be merged"):
+        compiled_program._merged([LoDTensorArray([1]), LoDTensorArray([1, 2])], return_numpy=True)
