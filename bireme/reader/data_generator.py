@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from bireme.errors import InvalidArgument, undefined
 
 __all__ = ["DataGenerator", "MultiSlotDataGenerator", "MultiSlotStringDataGenerator"]
@@ -46,18 +48,18 @@ class DataGenerator:
     def _write(self, lines: Iterable[str | None]) -> None:
         samples = self._samples(lines)
         while batch := list(islice(samples, int(self.batch_size_))):
-            for sample in self.generate_batch(batch)():
+            for sample in _iterated(self.generate_batch(batch)):
                 sys.stdout.write(self._gen_str(sample))
 
     def _samples(self, lines: Iterable[str | None]) -> Iterator[Slots]:
         for line in lines:
-            for sample in self.generate_sample(line)():
+            for sample in _iterated(self.generate_sample(line)):
                 if sample is not None:
                     yield sample
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[Any]]:
-        """A generator function that yields the line's samples, each [(slot, [values]), ...]; None
-        skips the line. Every script defines its own.
+        """The line's samples, each [(slot, [values]), ...]: a generator function, or any iterable.
+        None skips the line. Every script defines its own.
         """
         raise undefined(
             self,
@@ -90,17 +92,16 @@ class MultiSlotDataGenerator(DataGenerator):
             InvalidArgument: the sample is not a list of (name, values), a slot is empty, or the
                 slots are not those of the first sample.
         """
-        for name, values in _checked(line):
+        slots = _slots_of(line)
+        for name, values in slots:
             if not isinstance(name, str):
                 raise InvalidArgument(f"the slot name {name!r} is not a str")
-            if not isinstance(values, list):
-                raise InvalidArgument(f"the values of {name!r} are a {type(values)}, not a list")
             if not values:
                 raise InvalidArgument(
                     f"slot {name!r} has no values", hint="pad it in generate_sample"
                 )
-        self._agree([(name, _kind(name, values)) for name, values in line])
-        return _joined(line)
+        self._agree([(name, _kind(name, values)) for name, values in slots])
+        return _joined(slots)
 
     def _agree(self, slots: list[tuple[str, str]]) -> None:
         known = self._proto_info
@@ -121,20 +122,35 @@ class MultiSlotStringDataGenerator(DataGenerator):
     """Slots of words printed unchanged; faster, without checks."""
 
     def _gen_str(self, line: Any) -> str:
-        return _joined(_checked(line))
+        return _joined(_slots_of(line))
 
 
-def _checked(line: Any) -> Slots:
-    if not isinstance(line, list | tuple):
+def _iterated(samples: Any) -> Iterable[Any]:
+    """The samples of a generator function, or of an iterable."""
+    found: Iterable[Any] = samples() if callable(samples) else samples
+    return found
+
+
+def _slots_of(sample: Any) -> Slots:
+    """The slots of a sample, which may come in any iterables."""
+    try:
+        return [(name, _values(name, values)) for name, values in sample]
+    except (TypeError, ValueError) as cause:
+        if isinstance(cause, InvalidArgument):
+            raise
         raise InvalidArgument(
-            f"a sample is a {type(line).__name__}, not a list or tuple of slots",
-            hint=f"write it like {_EXAMPLE}",
-        )
-    return line
+            f"a sample is {sample!r}, not slots of a name and values", hint=f"like {_EXAMPLE}"
+        ) from None
+
+
+def _values(name: Any, values: Any) -> list[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"the values of {name!r} are {values!r}, not a list")
+    return list(values)
 
 
 def _kind(name: str, values: Sequence[Any]) -> str:
-    if any(isinstance(value, float) for value in values):
+    if any(isinstance(value, float | np.floating) for value in values):
         return "float"
     if not all(hasattr(value, "__index__") for value in values):
         raise InvalidArgument(f"slot {name!r} has values that are no numbers: {values!r}")

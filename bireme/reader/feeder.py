@@ -96,6 +96,8 @@ def _shaped(var: Variable, array: Any) -> Any:
     """`array` with as many dimensions as the variable declares."""
     if array.ndim == len(var.shape):
         return array
+    if len(var.shape) == 1:
+        return array.reshape(-1)
     return array.reshape((len(array), *var.shape[1:]))
 
 

@@ -35,6 +35,32 @@ def test_a_line_is_counts_and_values(capsys) -> None:
     assert made._proto_info == [("a", "uint64"), ("b", "float")]
 
 
+SAMPLES: dict[str, Callable[[], Any]] = {
+    "zip": lambda: zip(["a", "b"], [[1, 2], [3]], strict=True),
+    "items": lambda: {"a": range(1, 3), "b": np.array([3])}.items(),
+    "generator": lambda: (pair for pair in (("a", map(int, "12")), ("b", {3}))),
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+@pytest.mark.parametrize("base", [MultiSlotDataGenerator, MultiSlotStringDataGenerator])
+def test_a_sample_may_come_in_any_iterable(capsys, base: type, kind: str) -> None:
+    generator(SAMPLES[kind](), base=base).run_from_memory()
+    assert capsys.readouterr().out == "2 1 2 1 3\n"
+
+
+def test_samples_may_come_in_any_iterable(capsys) -> None:
+    class Listed(MultiSlotDataGenerator):
+        def generate_sample(self, line: str | None) -> Any:
+            return [[("a", [1])], None, [("a", [np.float32(2)])]]
+
+        def generate_batch(self, samples: list[Any]) -> Any:
+            return reversed(samples)
+
+    Listed().run_from_memory()
+    assert capsys.readouterr().out == "1 2.0\n1 1\n"
+
+
 def test_every_line_of_the_input_is_read(capsys, monkeypatch) -> None:
     class Sums(MultiSlotDataGenerator):
         def generate_sample(self, line: str | None) -> Callable[[], Iterator[Any]]:
@@ -71,9 +97,11 @@ def test_a_script_is_told_what_it_has_to_define() -> None:
 @pytest.mark.parametrize(
     ("samples", "words"),
     [
-        (["a"], "not a list or tuple"),
+        (["a"], "not slots of a name and values"),
+        ([7], "not slots of a name and values"),
         ([[("a", [])]], "has no values"),
-        ([[("a", 1)]], "not a list"),
+        ([[("a", 1)]], "are 1, not a list"),
+        ([[("a", "1")]], "are '1', not a list"),
         ([[(1, [1])]], "not a str"),
         ([[("a", ["x"])]], "no numbers"),
         ([[("a", [1])], [("b", [1])]], "those of the first sample"),

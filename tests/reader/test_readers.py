@@ -130,6 +130,13 @@ def test_a_sample_with_a_missing_field_is_named() -> None:
         R.DataFeeder(data_variables()[:1]).feed([([1, 2],), ([3],)])
 
 
+@pytest.mark.parametrize("rows", [[(1,), (2,)], [([1],), ([2],)], [([1, 2],)]])
+def test_samples_for_one_dimension_are_flattened(rows: list[Any]) -> None:
+    with fluid.program_guard(fluid.Program()):
+        feeder = R.DataFeeder([fluid.data("x", [None], "int64")])
+    assert np.array(feeder.feed(rows)["x"]).tolist() == [1, 2]
+
+
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_loader_gives_the_batches_of_its_generator(processes: bool) -> None:
     loader = R.DataLoader.from_generator(data_variables()[:1], 4, use_multiprocess=processes)
