@@ -4,7 +4,7 @@ import warnings
 from typing import Any, ClassVar
 
 from bireme import flags
-from bireme.errors import BiremeError, as_builtin
+from bireme.errors import BiremeError, UnknownName, as_builtin
 from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 from bireme.transpiler import DistributeTranspilerConfig
 
@@ -67,10 +67,14 @@ class DistributedStrategy(BuildStrategy):
         if name == "exec_strategy" and not isinstance(value, ExecutionStrategy):
             raise _refusal(TypeError, f"exec_strategy = {value!r}", "give an ExecutionStrategy")
         super().__setattr__(name, value)
+        if name not in self._DEFAULTS:
+            object.__setattr__(self, name, value)
 
     def _refuse(self, name: str, fault: BiremeError) -> None:
-        """A job is refused where a program would only run without the field."""
-        raise fault
+        """A wrong value is refused where a program would only run without it."""
+        if not isinstance(fault, UnknownName):
+            raise fault
+        warnings.warn(f"ignored: {fault}", stacklevel=4)
 
 
 def _refusal(kind: type[Exception], what: str, hint: str) -> BiremeError:
