@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import bireme.layers as layers
-from bireme.errors import InvalidArgument
 from bireme.initializer import Constant
 from bireme.ir import Variable, unique_name
 from bireme.layers.helper import LayerHelper
@@ -180,12 +179,9 @@ class _Stack:
         length = self._given["sequence_length"]
         if length is None:
             return None
-        if x.shape[0] < 1:
-            raise InvalidArgument(
-                "sequence_length needs an input whose number of steps is known",
-                hint="declare it: layers.data(name, [-1, steps, size], append_batch_size=False)",
-            )
-        shaped = layers.sequence_mask(length, maxlen=x.shape[0], dtype=self._given["dtype"])
+        steps = x.shape[0] if x.shape[0] > 0 else layers.slice(layers.shape(x), [0], [0], [1])
+        shaped: Any = layers.sequence_mask(length, maxlen=steps, dtype=self._given["dtype"])
+        shaped.stop_gradient = True
         return layers.transpose(shaped, [1, 0])
 
     def _direction(

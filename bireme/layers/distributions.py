@@ -8,9 +8,10 @@ import numpy as np
 from bireme.errors import InvalidArgument
 from bireme.ir import Variable
 
-from .elementwise import less_than
+from .elementwise import elementwise_add, elementwise_mul, less_than
 from .nn import softmax
 from .ops import exp, log
+from .picking import shape as shape_of
 from .random import gaussian_random, uniform_random
 from .reduction import reduce_sum
 from .shaping import reshape
@@ -60,14 +61,19 @@ def _is_number(*values: Any) -> bool:
     return all(np.isscalar(value) for value in values)
 
 
-def _drawn(shape: Any, like: Any) -> list[int]:
-    """The shape of samples of a variable of a known shape."""
-    if any(n < 0 for n in like.shape):
-        raise InvalidArgument(
-            f"samples of {like.name!r}, whose shape {list(like.shape)} is not known",
-            hint="give parameters of a fixed shape",
-        )
-    return [*(int(n) for n in shape), *like.shape]
+def _drawn(shape: Any, first: Any, second: Any) -> list[Any]:
+    """The shape of samples; a size of the parameters that is not known is a variable."""
+    like = first if first.shape == second.shape else first + second
+    sizes = list(like.shape)
+    if any(n < 0 for n in sizes):
+        known: Any = shape_of(like)
+        sizes = [known[i] if n < 0 else n for i, n in enumerate(sizes)]
+    return [*(int(n) for n in shape), *sizes]
+
+
+def _scaled(unit: Any, scale: Any, offset: Any) -> Any:
+    """Samples of a unit law, stretched and moved; parameters meet their last dimensions."""
+    return elementwise_add(elementwise_mul(unit, scale), offset)
 
 
 class Uniform(Distribution):
@@ -78,8 +84,8 @@ class Uniform(Distribution):
         self.low, self.high = _parameters(low, high)
 
     def sample(self, shape: Any, seed: int = 0) -> Any:
-        unit: Any = uniform_random(_drawn(shape, self.low), "float32", 0.0, 1.0, seed)
-        found = unit * (self.high - self.low) + self.low
+        unit: Any = uniform_random(_drawn(shape, self.low, self.high), "float32", 0.0, 1.0, seed)
+        found = _scaled(unit, self.high - self.low, self.low)
         return reshape(found, shape) if self._plain else found
 
     def log_prob(self, value: Any) -> Any:
@@ -100,8 +106,8 @@ class Normal(Distribution):
         self.loc, self.scale = _parameters(loc, scale)
 
     def sample(self, shape: Any, seed: int = 0) -> Any:
-        unit: Any = gaussian_random(_drawn(shape, self.loc), 0.0, 1.0, seed)
-        found = unit * self.scale + self.loc
+        unit: Any = gaussian_random(_drawn(shape, self.loc, self.scale), 0.0, 1.0, seed)
+        found = _scaled(unit, self.scale, self.loc)
         return reshape(found, shape) if self._plain else found
 
     def entropy(self) -> Any:

@@ -8,6 +8,7 @@ import pytest
 
 import bireme as fluid
 from bireme import layers as L
+from bireme.contrib.rnn import basic_gru, basic_lstm
 from bireme.errors import BiremeError, InvalidArgument
 
 Array = Any
@@ -130,3 +131,48 @@ def test_sampled_ids_are_whole_numbers_whatever_the_layer_declares(dtype: str) -
     ids = L.sampling_id(fluid.data("x", [3, 2]), dtype=dtype)
     assert ids.numpy_dtype == dtype
     assert _run({"x": np.full((3, 2), 0.5, "float32")}, ids)[0].dtype == np.int64
+
+
+@pytest.mark.parametrize("law", ["Normal", "Uniform"])
+@pytest.mark.parametrize("shape", [[], [3], [3, 4]])
+def test_parameters_of_a_law_may_have_an_unknown_batch(law: str, shape: list[int]) -> None:
+    first, second = fluid.data("a", [None, 2]), fluid.data("b", [None, 2])
+    first.stop_gradient = False
+    drawn = getattr(L, law)(first, second).sample(shape)
+    assert drawn.shape == (*shape, -1, 2)
+    a = np.arange(10, dtype="float32").reshape(5, 2)
+    b = np.full((5, 2), 1e-3, "float32") + (a if law == "Uniform" else 0)
+    found, grad = _run({"a": a, "b": b}, drawn, *fluid.gradients([L.reduce_sum(drawn)], [first]))
+    assert found.shape == (*shape, 5, 2)
+    np.testing.assert_allclose(found, np.broadcast_to(a, found.shape), atol=0.01)
+    assert grad.any()
+
+
+def test_parameters_of_a_law_may_have_different_ranks() -> None:
+    drawn = L.Normal(L.assign(np.float32([100])), fluid.data("b", [None, 2])).sample([3])
+    assert _run({"b": np.ones((5, 2), "float32")}, drawn)[0].shape == (3, 5, 2)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_recurrences_with_lengths_take_any_number_of_steps(
+    batch_first: bool, bidirectional: bool
+) -> None:
+    def model(steps: Any) -> list[Array]:
+        with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+            fluid.default_startup_program().random_seed = 1
+            shape = [None, steps, 3] if batch_first else [steps, None, 3]
+            x, lengths = fluid.data("x", shape), fluid.data("n", [None], "int32")
+            given = {
+                "sequence_length": lengths,
+                "batch_first": batch_first,
+                "bidirectional": bidirectional,
+            }
+            found = (*basic_lstm(x, None, None, 4, **given), *basic_gru(x, None, 4, **given))
+            array = np.linspace(-1, 1, 30).reshape(2, 5, 3).astype("float32")
+            feed = {"x": array if batch_first else array.transpose(1, 0, 2)}
+            with fluid.scope_guard(fluid.Scope()):
+                return _run({**feed, "n": np.int32([3, 5])}, *found)
+
+    for known, unknown in zip(model(5), model(None), strict=True):
+        np.testing.assert_allclose(unknown, known, rtol=1e-6)
