@@ -7,6 +7,7 @@ import hmac
 from collections import Counter
 from collections.abc import Callable
 
+from bireme.net.processes import ProcessId
 from bireme.net.sockets import new_key
 
 from .processes import Processes
@@ -58,8 +59,8 @@ class Connections:
             if reset:
                 self._reset(opened.life)
 
-    def watch(self, life: Life, process: int) -> None:
-        """This life of a trainer is `process`; 0: unknown."""
+    def watch(self, life: Life, process: ProcessId) -> None:
+        """This life of a trainer is `process`."""
         self._processes.watch(life, process)
 
     def close(self) -> None:
@@ -81,12 +82,11 @@ class Opened:
         self.hang_up = hang_up
         self._connections = connections
 
-    def admit(self, key: bytes, process: int = 0) -> bool:
+    def admit(self, key: bytes) -> bool:
         """See `carriers.Connection`."""
         owner = self._connections.owner_of(key)
         if owner is not None:
             self.belongs(owner)
-            self._connections.watch(owner, process)
         return owner is not None
 
     def belongs(self, life: Life) -> None:

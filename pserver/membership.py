@@ -11,6 +11,8 @@ from .counted_calls import MAX_EARLY
 
 __all__ = ["Limits", "Member", "Trainers"]
 
+UNDER_WAY = 0.5  # seconds that a heartbeat may be on its way
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -23,8 +25,7 @@ class Limits:
     join: float = 300.0
     patience: float = 170.0
     farewell: float = 2.0  # how long a failed server stays to tell the others
-    grace: float = 0.5  # from the end of a trainer's connections to its next sign of life
-    rejoin: float = 0.0  # instead, where a trainer that was killed may be started again alone
+    rejoin: float = 0.0  # of absence, where a trainer that was killed may be started again alone
     early: int = MAX_EARLY  # not seconds: calls of one trainer that may wait for an earlier one
 
 
@@ -34,8 +35,7 @@ class Trainers(Membership[Refused]):
     def __init__(self, count: int, limits: Limits) -> None:
         super().__init__(count, pause=limits.silence / 5)
         self._limits = limits
-        self._away = 0.0  # a clock for trainers without a connection
-        self._resets: dict[int, float] = {}  # since when on that clock, the first one first
+        self._resets: dict[int, float] = {}  # trainers without connections since when, in order
         self._unreported: dict[int, None] = {}  # those of them whose absence was not reported yet
         self._ended: set[int] = set()  # trainers without a process
 
@@ -55,8 +55,8 @@ class Trainers(Membership[Refused]):
         return None
 
     def reset(self, trainer: int, incarnation: int, ended: bool = False) -> None:
-        """A trainer's last connection has ended: it must reconnect, or give a sign of life.
-        `ended`: so has its process, which will do neither.
+        """A trainer's last connection has ended: it has to reconnect, or to give a sign of life,
+        before its silence lasts too long. `ended`: so has its process, which will do neither.
         """
         member = self.get(trainer)
         if member is None or member.life != incarnation or member.left:
@@ -64,7 +64,7 @@ class Trainers(Membership[Refused]):
         if ended and not self._limits.rejoin:
             self._ended.add(trainer)
         elif trainer not in self._resets:
-            self._resets[trainer] = self._away
+            self._resets[trainer] = self.now
             self._unreported[trainer] = None
             if self._limits.rejoin:
                 self.excuse(trainer)
@@ -86,7 +86,7 @@ class Trainers(Membership[Refused]):
         """Note a heartbeat. Where a successor may come, one shortly after the end of the
         connections proves nothing: it was under way.
         """
-        if not self._limits.rejoin or self._since(trainer) >= self._limits.grace:
+        if not self._limits.rejoin or self._since(trainer) >= UNDER_WAY:
             return self.sign(trainer, incarnation, step)
         if not self.hear(trainer, incarnation, step):
             return refusals.stranger(trainer)
@@ -95,7 +95,7 @@ class Trainers(Membership[Refused]):
 
     def _since(self, trainer: int) -> float:
         """Seconds since the end of a trainer's connections; infinity if it has some."""
-        return self._away - self._resets.get(trainer, -inf)
+        return self.now - self._resets.get(trainer, -inf)
 
     # -- another life of a trainer ---------------------------------------------------------
     @property
@@ -151,14 +151,6 @@ class Trainers(Membership[Refused]):
         super().leave(number)
 
     # -- time ------------------------------------------------------------------------------
-    def tick(self, now: float) -> None:
-        """Advance the clock. For trainers without a connection a late tick counts for half of the
-        grace at most: what has arrived in the meantime is heard first.
-        """
-        before = self.now
-        super().tick(now)
-        self._away += min(self.now - before, self._limits.grace / 2)
-
     def overdue(self) -> Refused | None:
         """A failure if a trainer has been missing for too long. Of several, that of the trainer
         which was heard least lately: the others may have left because of it.
@@ -170,6 +162,8 @@ class Trainers(Membership[Refused]):
             return refusals.cut_off(member.number, since, member.step, bool(self._limits.rejoin))
         if found := self.silent():
             member, since = found
+            if member.number in self._resets:
+                return refusals.cut_off(member.number, self._since(member.number), member.step)
             return refusals.silent(member.number, since, member.step)
         if not self.complete and self.now > self._limits.join:
             return refusals.absent(self.missing, self.now)
@@ -177,7 +171,7 @@ class Trainers(Membership[Refused]):
 
     def _lost(self) -> list[int]:
         """Trainers without a process, or without a connection for too long."""
-        limit, found = self._limits.rejoin or self._limits.grace, list(self._ended)
+        limit, found = self._limits.rejoin or self._limits.silence, list(self._ended)
         for trainer in self._resets:  # the first one is away for the longest time
             if self._since(trainer) < limit:
                 break

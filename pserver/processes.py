@@ -1,12 +1,9 @@
-"""The trainers' processes on this host: the kernel says at once when one has ended.
-
-A connection that ends may come back, and an inherited one outlives its process; an ended process
-does neither.
-"""
+"""The trainers' processes on this host: the kernel reports at once when one has ended."""
 
 import asyncio
-import os
 from collections.abc import Callable
+
+from bireme.net.processes import ProcessId, Watched
 
 __all__ = ["Processes"]
 
@@ -18,30 +15,30 @@ class Processes:
 
     def __init__(self, ended: Callable[[Life], None]) -> None:
         self._ended = ended
-        self._watched: dict[Life, int] = {}  # pidfds
+        self._watched: dict[Life, Watched] = {}
 
-    def watch(self, life: Life, process: int) -> None:
-        """Watch for the end of `process`; does nothing for 0, for this process, and for one that
-        is watched or that this system cannot watch.
-        """
-        if life in self._watched or process in (0, os.getpid()) or not hasattr(os, "pidfd_open"):
+    def watch(self, life: Life, process: ProcessId) -> None:
+        """Watch for the end of `process`, unless it is watched or cannot be."""
+        if life in self._watched:
             return
-        try:
-            self._watched[life] = os.pidfd_open(process)
-        except OSError:  # it has ended, as its connection will tell
-            return
-        asyncio.get_running_loop().add_reader(self._watched[life], self._note, life)
+        self._watched[life] = watched = Watched(process)
+        loop = asyncio.get_running_loop()
+        if watched.fileno() >= 0:
+            loop.add_reader(watched.fileno(), self._note, life)
+        elif watched.ended:
+            loop.call_soon(self._ended, life)
 
     def _note(self, life: Life) -> None:
         self._forget(life)
         self._ended(life)
 
     def _forget(self, life: Life) -> None:
-        handle = self._watched.pop(life)
-        asyncio.get_running_loop().remove_reader(handle)
-        os.close(handle)
+        watched = self._watched.pop(life)
+        if watched.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(watched.fileno())
+        watched.close()
 
     def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching all processes."""
         for life in list(self._watched):
             self._forget(life)

@@ -139,13 +139,13 @@ def cut_off(trainer: int, since: float, step: int, may_return: bool = False) -> 
     place = f"at step {step}" if step >= 0 else "before its first step"
     what = f"its connection ended {since:.1f} s ago" if since < inf else "its process has ended"
     alone = ", and it was not started again" if may_return else ""
-    time = "; the time is FLAGS_rejoin_seconds" if may_return else ""
+    flag = f"; the time is FLAGS_{'rejoin' if may_return else 'heartbeat'}_seconds"
     return Refused(
         kind="PeerLost",
         text=f"trainer {trainer} is lost: {what}, {place}{alone}",
         peer=f"trainer {trainer}",
         step=step,
-        hint=f"see that trainer's log: its process has ended, or was killed{time}",
+        hint=f"see that trainer's log{flag if since < inf else ''}",
     )
 
 

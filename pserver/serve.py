@@ -44,12 +44,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def limits() -> Limits:
-    """The times that this process's flags ask for; detection leaves room to tell the others in
-    time.
-    """
+    """The times that this process's flags ask for."""
     heartbeat = float(flags.get("heartbeat_seconds"))
     return Limits(
-        silence=0.6 * heartbeat,
+        silence=heartbeat,
         quiet=float(flags.get("worker_update_interval_secs")),
         join=float(flags.get("rejoin_seconds" if rewound() else "join_seconds")),
         patience=max(1.0, flags.get("rpc_deadline") / 1000 - 5),

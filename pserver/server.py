@@ -23,6 +23,7 @@ from bireme.net import messages as m
 from bireme.net.error_replies import refusal
 from bireme.net.frames import Buffer, Decoder, Received, decode, encode
 from bireme.net.memory import Mappings
+from bireme.net.processes import this_process
 
 from . import events as e
 from .connections import Connections, Opened
@@ -33,7 +34,6 @@ from .updates import Updates
 
 __all__ = ["Server"]
 
-CLOCK = 0.01  # seconds: timers may be so much early
 Reader = Callable[[Any], Any]  # of e.Send or e.Shared
 
 
@@ -120,6 +120,7 @@ class Server:
         if self._recorder is not None:
             who = said.trainer, said.incarnation, said.beats
             await asyncio.wrap_future(self._recorder.joined(*who))
+        self._connections.watch((said.trainer, said.incarnation), said.process)
         if said.segment and self._can_map(said.segment):
             self._sharing.add((said.trainer, said.incarnation))
         welcome = msgspec.structs.replace(
@@ -131,6 +132,7 @@ class Server:
             earlier=self._earlier,
             durable=self._recorder is not None,
             began=self._updates.keeper.began,
+            process=this_process(),
         )
         return encode(welcome)
 
@@ -148,12 +150,11 @@ class Server:
         return Connection(self, decoder, self._connections.open(hang_up))
 
     def _reset(self, life: tuple[int, int]) -> None:
-        """A trainer's last connection has ended: look again when it has had time to come back."""
+        """A trainer's last connection has ended, which need not be the end of the trainer."""
         if self._end is None or self._end.done():
             return
         self._look()
         self.handle(e.Reset(*life))
-        asyncio.get_running_loop().call_later(self._core.limits.grace + CLOCK, self._look)
 
     def _died(self, life: tuple[int, int]) -> None:
         """A trainer's process has ended: it need not be waited for. Others may have ended with it,

@@ -30,6 +30,7 @@ from bireme.net.frames import (
 )
 from bireme.net.layouts import describe
 from bireme.net.memory import Mappings
+from bireme.net.processes import Watched
 
 from .gradient_buffers import GradientBuffers
 from .job_state import JobState
@@ -53,6 +54,7 @@ class NativeServer:
         self.endpoint = endpoint
         self._session = greet(endpoint, job)
         self.welcomed = self._session.welcomed  # the first time
+        self.process = Watched(self.welcomed.process)
         self.passed = self.welcomed.passed  # barriers of this trainer, in whatever life
         self.pushed = 0  # pushes since
         self.relies = False  # whether the open round is that of a former life, which cannot repeat
@@ -100,7 +102,7 @@ class NativeServer:
     @property
     def gone(self) -> bool:
         """Whether the server's process has ended, and no other will continue its work."""
-        return not self.patience and self.endpoint.refuses()
+        return not self.patience and self.process.ended
 
     @property
     def open(self) -> bool:
@@ -273,7 +275,7 @@ class NativeServer:
                 time.sleep(PAUSE)
                 since = time.monotonic() - lost_at
                 gone = since > HEARTBEATS_TURN and self.gone
-                if gone or since > max(self._times.silence, self.patience):
+                if gone or since > max(self._times.away, self.patience):
                     self._job.check()
                     raise self._lost(since, error) from None
 
@@ -283,7 +285,10 @@ class NativeServer:
         first = self._sequence - len(self._frames) + 1
         known = self._session
         given = self.endpoint, self._job, known, first, self._seen, self.relies
-        self._session = greet_again(*given)
+        self._session = found = greet_again(*given)
+        if found.life != known.life:
+            self.process.close()
+            self.process = Watched(found.welcomed.process)
         self._exchange = self._session.carrier.exchange(self._times.deadline)
         for parts in self._frames:
             self._exchange.write(parts)
@@ -310,6 +315,7 @@ class NativeServer:
         """Free the connections."""
         self._session.close(self.endpoint)
         self.endpoint.close()
+        self.process.close()
 
     def cancel(self) -> None:
         """Wake whoever waits in `result`."""

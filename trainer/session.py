@@ -17,6 +17,7 @@ from bireme.net.error_replies import raised
 from bireme.net.frames import decode, encode
 from bireme.net.membership import JobSize
 from bireme.net.memory import Arena, available
+from bireme.net.processes import this_process
 from bireme.rewinding import allowed
 
 from .job_state import JobState
@@ -141,6 +142,7 @@ def _greeted(
         first=first,
         seen=seen,
         size=_size(job, endpoint.endpoint),
+        process=this_process(),
     )
     welcome = say(endpoint, hello, timeout, wait=True)
     if not isinstance(welcome, m.Welcome):

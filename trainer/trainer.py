@@ -102,10 +102,7 @@ class Trainer:
         def beat() -> m.Heartbeat:
             return m.Heartbeat(trainer=job.trainer, incarnation=job.incarnation, step=job.step)
 
-        def patience() -> float:
-            return server.patience
-
-        heartbeat = Heartbeat(server.endpoint, beat, job.fail, job.times, server.fileno, patience)
+        heartbeat = Heartbeat(server.endpoint, beat, job.fail, job.times, server)
         heartbeat.start()
         self._heartbeats.append(heartbeat)
 
@@ -163,7 +160,7 @@ class Trainer:
         if job.end():
             self.silence()
             done = m.Complete(trainer=job.trainer, incarnation=job.incarnation)
-            self._tell_all(done, patience=job.times.silence)
+            self._tell_all(done, patience=job.times.away)
             self.rejoining.close()
         self._finish_telling()
         self.silence()

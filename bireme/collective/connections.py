@@ -18,8 +18,9 @@ import msgspec
 
 from bireme.errors import DeadlineExceeded, PeerLost
 from bireme.net import sockets
+from bireme.net.processes import host_id
 
-__all__ = ["Address", "Listener", "Purpose", "connect", "host_id"]
+__all__ = ["Address", "Listener", "Purpose", "connect"]
 
 _CLOSING = 1.0  # seconds until the listening thread must have ended
 _TICK = 0.2  # seconds between two looks at what else may have happened
@@ -46,17 +47,6 @@ class Purpose(msgspec.Struct, frozen=True):
         """Fixed size, so that a listener reads a bounded number of bytes."""
         named = f"{self.channel} {self.group}".encode()
         return _PURPOSE.pack(self.rank, hashlib.blake2b(named, digest_size=16).digest())
-
-
-def host_id() -> str:
-    """Equal for processes of one boot, user, network namespace and process namespace."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-        namespaces = [os.stat(f"/proc/self/ns/{kind}").st_ino for kind in ("net", "pid")]
-        return f"{boot}/{namespaces}/{os.getuid()}"
-    except OSError:
-        return f"{socket.gethostname()}/{os.getpid()}"
 
 
 # -- accepting ---------------------------------------------------------------------------------

@@ -86,11 +86,6 @@ class Endpoint(Carrier, Protocol):
     def open(self, offers: Sequence[m.Offer], life: int, key: bytes) -> Carrier:
         """The first of a welcome's offers that can be reached from here; itself if none can."""
 
-    def refuses(self) -> bool:
-        """Whether its host is there and nothing listens: the process has ended. False where that
-        is not known.
-        """
-
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         """One small request and its reply; `wait` allows for a server that has not started yet.
 
@@ -109,10 +104,8 @@ class Connection(Protocol):
 
     decoder: Decoder
 
-    def admit(self, key: bytes, process: int = 0) -> bool:
-        """Whether the greeting's key is that of a trainer that was welcomed; `process` is the
-        peer's, if it is one of this host.
-        """
+    def admit(self, key: bytes) -> bool:
+        """Whether the greeting's key is that of a trainer that was welcomed."""
 
     def end(self, reset: bool) -> None:
         """The connection has ended; `reset`: not in order."""

@@ -13,7 +13,7 @@ import grpc
 from bireme.errors import DeadlineExceeded
 
 from . import messages as m
-from . import socket_client, sockets
+from . import socket_client
 from .carriers import Carrier, Foreign, Unreachable
 from .frames import Buffer, Decoder, Received, pieces_of
 from .grpc_options import CALL, EXCHANGE, channel_options
@@ -72,14 +72,10 @@ class GrpcEndpoint:
     def __init__(self, endpoint: str, silence: float, call: str = CALL, peer: str = "") -> None:
         """`call` is the path of small calls, `peer` how errors name the server."""
         self.endpoint = endpoint
-        self._address = endpoint
         self._peer = peer or f"server {endpoint}"
         self._channel = open_channel(endpoint, channel_options(silence))
         self._call = self._channel.unary_unary(call)
         self._exchange = self._channel.stream_stream(EXCHANGE)
-
-    def refuses(self) -> bool:
-        return sockets.listens_no_more(self._address)
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         shown = metadata()

@@ -2,6 +2,7 @@
 end. It knows an endpoint and whom to tell; it knows no round and no gradient.
 """
 
+import contextlib
 import os
 import select
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from bireme import flags
 from bireme.errors import BiremeError, DeadlineExceeded, FormatError, PeerLost, ProtocolError
@@ -18,6 +20,7 @@ from . import messages as m
 from .carriers import Endpoint, Unreachable
 from .error_replies import raised
 from .frames import decode, encode
+from .processes import Watched
 
 __all__ = ["Heartbeat", "Times", "times"]
 
@@ -28,12 +31,13 @@ PAUSE = 0.2  # seconds between beats while the connection is broken
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of a trainer's patience: between beats, of a silent server, of one exchange, until
-    servers start, until one that records every round comes back.
+    """Seconds of a trainer's patience: between beats, of a silent server, of one that cannot be
+    reached, of one exchange, until servers start, until one that records every round comes back.
     """
 
     beat: float = 1.0
     silence: float = 6.0
+    away: float = 10.0
     deadline: float = 180.0
     join: float = 300.0
     rejoin: float = 60.0
@@ -46,11 +50,32 @@ def times() -> Times:
     return Times(
         beat=0.1 * heartbeat,
         silence=0.6 * heartbeat,
+        away=heartbeat,
         deadline=flags.get("rpc_deadline") / 1000,
         join=float(flags.get("rejoin_seconds" if rewound() else "join_seconds")),
         rejoin=float(flags.get("rejoin_seconds")),
         grace=0.15 * heartbeat,
     )
+
+
+class Peer(Protocol):
+    """The server as heartbeats see it. The end of its connection or process brings the next beat
+    forward.
+    """
+
+    @property
+    def process(self) -> Watched:
+        """Its process."""
+        ...
+
+    @property
+    def patience(self) -> float:
+        """Seconds that it may be unreachable because it is started again; 0: it never is."""
+        ...
+
+    def fileno(self) -> int:
+        """The socket to it that is in use; -1 if there is none."""
+        ...
 
 
 class Heartbeat:
@@ -64,20 +89,14 @@ class Heartbeat:
         beat: Callable[[], m.Heartbeat],
         report: Callable[[BiremeError], None],
         times: Times,
-        descriptor: Callable[[], int] = lambda: -1,
-        patience: Callable[[], float] = lambda: 0.0,
+        peer: Peer,
     ) -> None:
-        """`descriptor` gives the socket to the server that is in use; the end of that connection
-        brings the next beat forward. -1: there is none. `patience` gives the seconds that a server
-        may be unreachable because it is started again; 0: it never is.
-        """
         self._endpoint = endpoint
         self._beat = beat
         self._report = report
         self._times = times
-        self._descriptor = descriptor
-        self._patience = patience
-        self._ended = False  # whether the connection was found ended at the last beat
+        self._peer = peer
+        self._ended = False  # whether connection or process was found ended at the last beat
         self._stopped = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"heartbeat {endpoint.endpoint}", daemon=True
@@ -92,20 +111,23 @@ class Heartbeat:
     def _run(self) -> None:
         """A busy server may take all its time to answer. It is lost if it does not answer a beat
         that began after its time had passed: until then this process may have stood still itself.
+        One whose connection was lost has more time, since it cannot hear; none if its process has
+        ended.
         """
-        heard, silence = time.monotonic(), self._times.silence
+        heard, silence, limit = time.monotonic(), self._times.silence, 0.0
         while not self._wait():
             began = time.monotonic()
             news = self._listen(max(silence - (began - heard), silence / 4))
             now = time.monotonic()
             if isinstance(news, Unreachable | DeadlineExceeded):
-                absent = isinstance(news, Unreachable)
-                patience = self._patience() if absent else 0.0
-                gone = absent and not patience and self._endpoint.refuses()
-                lost = gone or began - heard >= max(silence, patience)
+                patience = self._peer.patience if isinstance(news, Unreachable) else 0.0
+                away = self._times.away if isinstance(news, Unreachable) else silence
+                limit = max(limit, away, patience)
+                gone = self._peer.process.ended and not patience
+                lost = gone or began - heard >= limit
                 news = self._lost(now - heard, patience) if lost else None
             else:
-                heard = now
+                heard, limit = now, 0.0
             if isinstance(news, PeerLost):
                 self._await_reader()
             if news is not None and not self._stopped.is_set():
@@ -114,18 +136,18 @@ class Heartbeat:
 
     def _wait(self) -> bool:
         """Until the next beat is due; whether this heartbeat has been stopped."""
-        try:
-            watched = os.dup(self._descriptor())  # the original may be closed meanwhile
-        except OSError:
-            return self._stopped.wait(self._times.beat)
-        try:
-            if self._ended and self._stopped.wait(min(PAUSE, self._times.beat)):
-                return True
-            ready = select.poll()
-            ready.register(watched, getattr(select, "POLLRDHUP", 0))
+        if self._ended and self._stopped.wait(min(PAUSE, self._times.beat)):
+            return True
+        ready = select.poll()
+        with contextlib.ExitStack() as held:
+            for descriptor, event in (
+                (self._peer.fileno(), getattr(select, "POLLRDHUP", 0)),
+                (self._peer.process.fileno(), select.POLLIN),
+            ):
+                with contextlib.suppress(OSError):  # the original may be closed at any time
+                    ready.register(watched := os.dup(descriptor), event)
+                    held.callback(os.close, watched)
             self._ended = bool(ready.poll(self._times.beat * 1000))
-        finally:
-            os.close(watched)
         return self._stopped.is_set()
 
     def _await_reader(self) -> None:
@@ -133,7 +155,7 @@ class Heartbeat:
         be understood.
         """
         until = time.monotonic() + self._times.grace
-        while _has_unread(self._descriptor()) and time.monotonic() < until:
+        while _has_unread(self._peer.fileno()) and time.monotonic() < until:
             self._stopped.wait(READING)
         self._stopped.wait(READING)
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from .membership import UNTOLD, JobSize
+from .processes import UNKNOWN, ProcessId
 
 __all__ = [
     "KINDS",
@@ -115,6 +116,7 @@ class Hello(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     first: int = 1
     seen: int = 0
     size: JobSize = UNTOLD
+    process: ProcessId = UNKNOWN
 
 
 class Heartbeat(Message, frozen=True, array_like=True, tag=True, kw_only=True):
@@ -173,6 +175,7 @@ class Welcome(Message, frozen=True, array_like=True, tag=True, kw_only=True):
     passed: int = 0  # barriers of this trainer's number so far, in whatever life
     pushed: int = 0  # pushes since, of a former life of it
     began: str | None = None  # name of the checkpoint that this server has begun with; "": of none
+    process: ProcessId = UNKNOWN
 
 
 class Accepted(Message, frozen=True, array_like=True, tag=True, kw_only=True):

@@ -154,8 +154,7 @@ class _Channel:
         first = bytearray(sockets.GREETING)
         yield memoryview(first)
         key = sockets.key_of(bytes(first))
-        process = sockets.process_of(self._socket)
-        if key is None or not self._connection.admit(key, process):
+        if key is None or not self._connection.admit(key):
             raise ProtocolError("not a connection of this job")
         self.known = True
         self._timer.cancel()

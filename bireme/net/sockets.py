@@ -45,7 +45,6 @@ __all__ = [
     "is_known",
     "is_trusted",
     "key_of",
-    "listens_no_more",
     "new_key",
     "peer_of",
     "process_of",
@@ -147,19 +146,6 @@ def connect_tcp(endpoint: str, timeout: float) -> socket.socket:
 def _dial(endpoint: str, timeout: float) -> socket.socket:
     host, _, port = endpoint.rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), timeout)
-
-
-def listens_no_more(endpoint: str) -> bool:
-    """Whether the endpoint's host refuses connections. A host or a process that is only silent
-    refuses nothing.
-    """
-    try:
-        _dial(endpoint, 0.3).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def is_known(host: str) -> bool:

@@ -4,6 +4,9 @@ import asyncio
 import os
 import subprocess
 
+import pytest
+
+from bireme.net.processes import UNKNOWN, ProcessId, Watched, host_id
 from bireme.pserver.connections import Connections
 
 LIFE, OTHER = (1, 7), (0, 7)
@@ -61,7 +64,7 @@ def test_an_ended_process_is_told_of_once_and_at_once() -> None:
         told = asyncio.Event()
         connections = Connections(_ignored, lambda life: (died.append(life), told.set()))  # type: ignore[func-returns-value]
         for _ in range(2):
-            assert connections.open(None).admit(connections.key_for(LIFE), child.pid)
+            connections.watch(LIFE, ProcessId(host_id(), child.pid))
         child.kill()
         await asyncio.wait_for(told.wait(), 30)
         child.wait()
@@ -72,16 +75,29 @@ def test_an_ended_process_is_told_of_once_and_at_once() -> None:
     assert died == [LIFE]
 
 
-def test_this_very_process_and_ended_ones_are_not_watched() -> None:
+def test_a_process_that_has_ended_before_it_is_watched_is_told_of() -> None:
+    died: list[tuple[int, int]] = []
+
     async def watch() -> None:
         child = subprocess.Popen(["true"])
         child.wait()
-        connections = Connections(_ignored, _ignored)
-        for process in (0, os.getpid(), child.pid):
-            assert connections.open(None).admit(connections.key_for(LIFE), process)
+        connections = Connections(_ignored, died.append)
+        connections.watch(LIFE, ProcessId(host_id(), child.pid))
+        await asyncio.sleep(0)
         connections.close()
 
     asyncio.run(watch())
+    assert died == [LIFE]
+
+
+@pytest.mark.parametrize(
+    "process", [UNKNOWN, ProcessId("another host", 1), ProcessId(host_id(), os.getpid())]
+)
+def test_processes_that_are_out_of_sight_are_never_known_to_have_ended(process: ProcessId) -> None:
+    watched = Watched(process)
+    assert watched.fileno() == -1
+    assert not watched.ended
+    watched.close()
 
 
 def test_everybody_hangs_up_once_the_job_has_failed() -> None:

@@ -144,9 +144,6 @@ class LocalEndpoint:
         self._servers = servers
         self._loop = loop
 
-    def refuses(self) -> bool:
-        return False
-
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         server = self._servers[self.endpoint]
         if server.unable is not None:

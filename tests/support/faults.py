@@ -74,9 +74,6 @@ class FaultyEndpoint(FaultyCarrier):
         super().__init__(inner, faults, lambda: _Borrowed(inner))
         self.endpoint: str = inner.endpoint
 
-    def refuses(self) -> bool:
-        return bool(self._inner.refuses())
-
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         fault = self._faults.choose()
         if fault in ("lose", "cut"):
@@ -187,9 +184,6 @@ class SlowEndpoint:
 
     def wait(self) -> None:
         time.sleep(self._longest * self._random.random())
-
-    def refuses(self) -> bool:
-        return bool(self._inner.refuses())
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         self.wait()

@@ -5,6 +5,7 @@ ends.
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from tests.support.faults import Faults
 from tests.support.thorough import seeds
 
 FAST = Limits(silence=0.6, join=1.0, patience=5.0, farewell=0.2)
-QUICK = Times(beat=0.05, silence=0.6, deadline=5.0, join=1.0, grace=5.0)
+QUICK = Times(beat=0.05, silence=0.6, away=0.6, deadline=5.0, join=1.0, grace=5.0)
 
 
 def start(made: Cluster, servers: int = 1, **how: Any) -> list[str]:
@@ -249,9 +250,6 @@ class Ended:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def refuses(self) -> bool:
-        return self.ended
-
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         if self.ended:
             self._hear()
@@ -270,11 +268,12 @@ def test_the_end_of_a_server_is_blamed_on_who_caused_it(monkeypatch: pytest.Monk
         ways.append(Ended(made.dial(endpoint), hear))
         return ways[-1]
 
-    with cluster(FAST, replace(QUICK, silence=20.0)) as made:
+    with cluster(FAST, replace(QUICK, silence=20.0, away=20.0)) as made:
         start(made)
         first = made.trainer(0, dial)
         first.servers.greet(["s0"])
         first.silence()
+        first.servers.native[0].process = SimpleNamespace(ended=True)  # type: ignore[assignment]
         ways[0].ended = True
         made.servers["s0"].kill()
         with pytest.raises(Aborted, match="bad batch"):
@@ -283,7 +282,7 @@ def test_the_end_of_a_server_is_blamed_on_who_caused_it(monkeypatch: pytest.Monk
 
 def test_a_trainer_that_computes_learns_of_the_end_by_heartbeat() -> None:
     patient = Limits(silence=20.0, join=5.0, patience=20.0, farewell=20.0)  # on a busy machine too
-    with cluster(patient, replace(QUICK, silence=20.0)) as made:
+    with cluster(patient, replace(QUICK, silence=20.0, away=20.0)) as made:
         start(made)
         stuck: list[Exception] = []
         heard = threading.Event()
