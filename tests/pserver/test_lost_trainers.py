@@ -77,7 +77,7 @@ def test_a_trainer_whose_connection_has_ended_has_as_long_as_a_silent_one() -> N
     driver.say(e.Reset(1, 1))
     for now in range(1, 9):
         driver.say(e.Tick(float(now)))
-        driver.say(e.Heartbeat(driver.next(), 0, 1, 5))
+        driver.say(heartbeat(driver.next(), 0, 1, 5))
     assert waiting not in driver.answers
     driver.say(e.Tick(8.25))
     told = driver.answers[waiting]
@@ -184,7 +184,7 @@ def test_a_trainer_that_comes_back_in_time_is_not_lost(sign: str) -> None:
     driver.say(e.Reset(1, 1))
     for now in range(13):
         driver.say(e.Tick(float(now)))
-        driver.say(e.Heartbeat(driver.next(), 0, 1, 5))
+        driver.say(heartbeat(driver.next(), 0, 1, 5))
         if now == 7:
             driver.say(SIGNS[sign](driver))
     assert not driver.done
