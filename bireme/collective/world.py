@@ -31,6 +31,7 @@ __all__ = ["Settings", "World"]
 _CLOSED = "its connection closed"
 _PATIENCE = 3  # heartbeats: gRPC pings at a third of it, and must not be the first to give up
 _DIAL = 2.0  # seconds between two looks at the register while a rank does not accept
+_REACH = 0.1  # seconds between two attempts to reach the register
 _RETRY = 0.05  # seconds between two questions while waiting for somebody
 
 
@@ -94,9 +95,8 @@ class World:
         limit = self._settings.heartbeat
         if self.rank != 0:
             return RemoteRegister(coordinator, _PATIENCE * limit)
-        # A beat comes late by its interval, and our news by the other's: together within the limit.
         key = sockets.new_key().hex()
-        register = m.Register(self.size, self._settings.all_terms, 0.7 * limit, key)
+        register = m.Register(self.size, self._settings.all_terms, 0.9 * limit, key)
         return OwnRegister(coordinator, register, _PATIENCE * limit)
 
     def _join(self) -> list[Address]:
@@ -215,10 +215,28 @@ class World:
 
     # -- signs of life, and blame ----------------------------------------------------------
     def _ask(self, request: m.Request) -> m.State:
-        """What rank 0's register says; PeerLost at once if rank 0 is known to be lost."""
-        if self.rank != 0 and self._state.lost == 0:
-            raise PeerLost("rank 0 is lost", peer="rank 0")
-        return self._register.ask(request, self._settings.heartbeat * 0.7)
+        """What rank 0's register says; PeerLost at once if rank 0 is known to be lost. While the
+        lifeline shows that rank 0 lives, its register may be out of reach for a heartbeat.
+        """
+        until = time.monotonic() + self._settings.heartbeat
+        while True:
+            if self.rank != 0 and self._state.lost == 0:
+                raise PeerLost("rank 0 is lost", peer="rank 0")
+            try:
+                return self._register.ask(request, self._settings.heartbeat * 0.7)
+            except PeerLost:
+                if not self._lives(0) or time.monotonic() > until:
+                    raise
+            time.sleep(_REACH)
+
+    def _lives(self, peer: int) -> bool:
+        """Whether the lifeline of a rank is open."""
+        line = self._lifelines.get(peer)
+        if line is None or self._closed.is_set() or line.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(line, select.POLLRDHUP)
+        return not poll.poll(0)
 
     def _watch(self) -> None:
         """Beat, and look whether a lifeline has ended."""

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from bireme.collective import Group, Settings, World
-from bireme.collective.register import OwnRegister
+from bireme.collective import membership as m
+from bireme.collective.register import OwnRegister, RemoteRegister
 from bireme.errors import ConfigError, DeadlineExceeded, PeerLost
 
 from .contract import GroupContract, on_every_rank
@@ -106,6 +107,23 @@ def test_ranks_of_jobs_of_different_sizes_do_not_start(free_port, capsys):
         assert "rank 1 of 3 asks to join a job of 2 ranks" in str(error)
         assert "PADDLE_TRAINER_ENDPOINTS" in str(error)
     assert capsys.readouterr().err == "rank 0: rank 1 of 3 asks to join a job of 2 ranks\n"
+
+
+def test_a_register_that_is_out_of_reach_for_a_moment_costs_nothing(free_port, monkeypatch):
+    """A proxy before rank 0 is started again: the ranks themselves are connected."""
+    ask, failures = RemoteRegister.ask, iter(range(3))
+
+    def refused(register: RemoteRegister, request: m.Request, timeout: float) -> m.State:
+        if next(failures, None) is not None:
+            raise PeerLost("rank 0 does not answer", peer="rank 0")
+        return ask(register, request, timeout)
+
+    with worlds(2, free_port) as (rank0, rank1):
+        monkeypatch.setattr(RemoteRegister, "ask", refused)
+        rank1.post("key", b"value")
+        assert rank0.fetch("key") == b"value"
+        assert next(failures, None) is None
+        rank1.check()
 
 
 def test_who_closes_a_failed_job_tells_its_user_before_all_others_have_heard(
