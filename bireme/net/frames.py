@@ -43,7 +43,6 @@ __all__ = [
     "frame_of",
     "head_of",
     "pieces_of",
-    "rest_of_head",
 ]
 
 Buffer: TypeAlias = bytes | memoryview
@@ -148,6 +147,8 @@ class Decoder:
     def __init__(self, check: Check | None = None, attach: Mappings | None = None) -> None:
         self._check = check
         self._attach = attach
+        self._most_header = int(flags.get("rpc_header_kb")) << 10
+        self._most_payload = int(flags.get("rpc_frame_mb")) << 20
         self._begun: Received | None = None
         self._targets: list[Array] = []
         self._filled = 0
@@ -171,21 +172,36 @@ class Decoder:
         received, self._begun = self._begun, None
         return received
 
-    def announce(self, head: bytes) -> list[Array]:
-        """Begin a frame that comes without pieces: what is to be filled, in order, after its head.
+    def frame(self) -> Iterator[memoryview | Received]:
+        """Read one frame in place: the buffers to be filled next, one after the other, and at last
+        the frame.
 
         Raises:
-            FormatError: the bytes are no head.
+            FormatError: what was filled is no head.
         """
-        self._begin(head)
-        targets, self._targets = self._targets[::-1], []
-        return targets
-
-    def complete(self) -> Received:
-        """The frame whose arrays have been filled."""
+        first = bytearray(_HEAD.size)
+        yield memoryview(first)
+        rest = bytearray(self._rest_of(first))
+        yield memoryview(rest)
+        self._begin(bytes(first + rest))
         received, self._begun = self._begun, None
+        while self._targets:
+            yield memoryview(self._targets.pop())
         assert received is not None
-        return received
+        yield received
+
+    def _rest_of(self, first: bytearray) -> int:
+        """How many bytes of a frame's head follow the first ones, which give their number."""
+        magic, version, _, length, described, _ = _HEAD.unpack(first)
+        if magic != _MAGIC or version != _VERSION:
+            raise FormatError("not a frame of this protocol", offset=0)
+        if length + described > self._most_header:
+            raise FormatError(
+                f"a frame's header of {length + described} bytes",
+                offset=0,
+                hint="FLAGS_rpc_header_kb is the limit",
+            )
+        return int(length + described)
 
     def _begin(self, piece: bytes) -> int:
         message, layout, start = _read_head(piece)
@@ -201,7 +217,7 @@ class Decoder:
 
     def _fresh(self, layout: Layout) -> dict[str, Value]:
         """Arrays that the next pieces fill."""
-        if layout.aligned_size > flags.get("rpc_frame_mb") << 20:
+        if layout.aligned_size > self._most_payload:
             raise FormatError(
                 f"a frame of {layout.aligned_size} bytes", hint="FLAGS_rpc_frame_mb is the limit"
             )
@@ -242,24 +258,6 @@ class Decoder:
                 self._filled = 0
         if start < len(piece):
             raise FormatError(f"{len(piece) - start} bytes after the frame", offset=start)
-
-
-def rest_of_head(first: bytes | bytearray) -> int:
-    """How many bytes of a frame's head follow the first HEAD.
-
-    Raises:
-        FormatError: it is no frame's head.
-    """
-    magic, version, _, length, described, _ = _HEAD.unpack(first)
-    if magic != _MAGIC or version != _VERSION:
-        raise FormatError("not a frame of this protocol", offset=0)
-    if length + described > flags.get("rpc_header_kb") << 10:
-        raise FormatError(
-            f"a frame's header of {length + described} bytes",
-            offset=0,
-            hint="FLAGS_rpc_header_kb is the limit",
-        )
-    return int(length + described)
 
 
 def _read_head(piece: bytes) -> tuple[m.Message, Layout, int]:

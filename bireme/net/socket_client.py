@@ -19,7 +19,7 @@ from bireme.errors import BiremeError, DeadlineExceeded
 from . import messages as m
 from . import sockets
 from .carriers import Unreachable
-from .frames import HEAD, Buffer, Decoder, Received, rest_of_head
+from .frames import Buffer, Decoder, Received
 
 __all__ = ["SocketCarrier", "SocketExchange", "connect"]
 
@@ -103,11 +103,11 @@ class SocketExchange:
             raise self._over
         reader = self._carrier.reader
         try:
-            head = reader.take(HEAD, self._until)
-            head += reader.take(rest_of_head(head), self._until)
-            for target in decoder.announce(bytes(head)):
-                reader.fill(memoryview(target), self._until)
-            return decoder.complete()
+            for wanted in decoder.frame():
+                if isinstance(wanted, Received):
+                    return wanted
+                reader.fill(wanted, self._until)
+            raise AssertionError("a decoder ends with a frame")
         except TimeoutError:
             self._over = Unreachable("an answer may still come", peer=self._name)
             raise DeadlineExceeded(
@@ -133,12 +133,6 @@ class _Reader:
         self._socket = connected
         self._ahead = memoryview(bytearray(_BUFFER))
         self._begin = self._end = 0
-
-    def take(self, size: int, until: float) -> bytearray:
-        """`size` bytes."""
-        data = bytearray(size)
-        self.fill(memoryview(data), until)
-        return data
 
     def fill(self, target: memoryview, until: float) -> None:
         """Fill `target`.

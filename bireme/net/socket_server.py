@@ -17,7 +17,7 @@ from bireme.errors import ConfigError, ProtocolError
 from . import messages as m
 from . import sockets
 from .carriers import Handler, refused
-from .frames import HEAD, Buffer, Received, rest_of_head
+from .frames import Buffer, Received
 from .memory import available
 
 __all__ = ["accepting"]
@@ -162,13 +162,11 @@ class _Channel:
         self._read_ahead()
         decoder = self._connection.decoder
         while True:
-            head = bytearray(HEAD)
-            yield memoryview(head)
-            rest = bytearray(rest_of_head(head))
-            yield memoryview(rest)
-            for target in decoder.announce(bytes(head + rest)):
-                yield memoryview(target)
-            self._hear(decoder.complete())
+            for wanted in decoder.frame():
+                if isinstance(wanted, Received):
+                    self._hear(wanted)
+                else:
+                    yield wanted
 
     def _read_ahead(self) -> None:
         """Take in more at a time, now that the peer is known."""

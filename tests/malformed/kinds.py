@@ -26,7 +26,7 @@ from bireme.io.write_ahead_log import LogReader
 from bireme.ir.proto import from_bytes
 from bireme.net import messages as m
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
-from bireme.net.frames import HEAD, Decoder, frame, rest_of_head
+from bireme.net.frames import HEAD, Decoder, frame
 from bireme.net.layouts import read_layout
 from bireme.net.memory import Mappings, Segment
 from bireme.net.records import packed as packed_record
@@ -42,6 +42,7 @@ from bireme.pserver.job_record import (
     written_record,
 )
 from bireme.trainer.step_records import Recorded, read_recorded
+from tests.support.frames import begin_frame
 
 from .mutations import bytes_damaged, fields_damaged, tree_damaged
 from .served import CALLS, EXCHANGES, FLUID_CALLS, SAVES, Served
@@ -162,8 +163,7 @@ def read_frame(data: bytes) -> None:
         if Decoder(attach=MAPPED).feed(data) is None:
             raise FormatError("it ends early")
     finally:
-        if len(data) >= HEAD and HEAD + rest_of_head(data[:HEAD]) <= len(data):
-            Decoder(attach=MAPPED).announce(data[: HEAD + rest_of_head(data[:HEAD])])
+        begin_frame(data, MAPPED)
 
 
 def read_shared(data: bytes) -> None:

@@ -12,8 +12,9 @@ from bireme.arrays.values import LoDTensor
 from bireme.errors import FormatError, ProtocolError
 from bireme.net import messages as m
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
-from bireme.net.frames import HEAD, Decoder, frame
+from bireme.net.frames import HEAD, frame
 from bireme.pserver.job_record import Begin, Known, Left, Round, read_record, written_record
+from tests.support.frames import begin_frame
 
 from .hunting import KEPT, PEAK, hunt
 from .kinds import KINDS, NUMBERED, RECORDS, Kind, kinds, sealed
@@ -92,7 +93,7 @@ def test_a_frame_that_announces_more_than_it_brings_gets_no_memory() -> None:
     try:
         for _ in range(1000):
             with pytest.raises(FormatError, match="FLAGS_rpc_frame_mb"):
-                Decoder().announce(data)
+                begin_frame(data)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()

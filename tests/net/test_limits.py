@@ -15,10 +15,11 @@ from bireme.errors import FormatError
 from bireme.net import messages as m
 from bireme.net import socket_server, sockets
 from bireme.net.descriptors import claim
-from bireme.net.frames import HEAD, Decoder, frame, rest_of_head
+from bireme.net.frames import Decoder, Received, frame
 from bireme.net.grpc_options import server_options
 from bireme.pserver.saver import folder_fault
 from tests.support.carriers import KEY, LIFE, Mirror, running
+from tests.support.frames import begin_frame
 
 PULL = m.Pull(trainer=0, incarnation=1, sequence=1, step=0, names=("w",), answer=True)
 
@@ -33,16 +34,16 @@ def limited(**values: Any) -> Iterator[None]:
 def test_a_frame_larger_than_its_limit_gets_no_memory() -> None:
     parts = frame(m.Accepted(), {"w": np.zeros(400_000, np.float32)})
     with limited(rpc_frame_mb=1), pytest.raises(FormatError, match="FLAGS_rpc_frame_mb"):
-        Decoder().announce(bytes(parts[0]))
+        begin_frame(bytes(parts[0]))
     with limited(rpc_frame_mb=2):
-        assert Decoder().announce(bytes(parts[0]))
+        assert isinstance(begin_frame(bytes(parts[0])), memoryview)
 
 
 def test_a_header_larger_than_its_limit_is_refused_by_its_length() -> None:
     head = frame(m.Pull(**_counted(), names=tuple(f"name{i}" for i in range(500))))[0]
     with limited(rpc_header_kb=1), pytest.raises(FormatError, match="FLAGS_rpc_header_kb"):
-        rest_of_head(bytes(head[:HEAD]))
-    assert rest_of_head(bytes(head[:HEAD])) == len(head) - HEAD
+        begin_frame(bytes(head))
+    assert isinstance(begin_frame(bytes(head)), Received)
 
 
 def _counted() -> dict[str, Any]:
