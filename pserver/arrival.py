@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 
 from bireme.ir.names import is_counter
 
 from .events import Apply, Call
-from .footprint import touched
+from .footprint import together
 from .rounds import Pushed
 from .server_spec import Settings
 
@@ -21,6 +22,7 @@ class Arrival:
         self._settings = settings
         self._number = 0
         self._due: deque[Apply] = deque()
+        self._cost = lru_cache(maxsize=1024)(partial(together, settings.touched))
         if self._runs_schedule_first():
             self._queue((settings.lr_block,), (), -1, 0)
 
@@ -31,7 +33,8 @@ class Arrival:
         self, blocks: Sequence[int], tickets: tuple[int, ...], trainer: int, payload: int
     ) -> int:
         self._number += 1
-        size = touched(self._settings.touched, blocks, payload)
+        cost = self._cost(tuple(blocks))
+        size = cost.fixed + cost.rows * payload
         self._due.append(Apply(self._number, tuple(blocks), tickets, (), trainer, size))
         return self._number
 

@@ -14,8 +14,9 @@ it runs, who waits, and who is answered.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
+
+import msgspec
 
 from bireme.net import messages as m
 
@@ -23,7 +24,7 @@ from . import events as e
 from . import refusals
 from .allgather import AllGather
 from .arrival import Arrival
-from .counted_calls import CountedCalls, State
+from .counted_calls import CountedCalls, State, TooEarly
 from .farewell import Farewell
 from .job_record import Known
 from .leases import Leases
@@ -124,9 +125,9 @@ class Core:
             self._ended = True
             self._out.append(e.StartOver())
             return
-        if self._succession.comes_early(event):
-            return
         life = hello.trainer, hello.incarnation
+        if self._succession.comes_early(life, event):
+            return
         if (former := self._succession.replaced(life)) is not None:
             self._take_over(former)
         refusal = self.trainers.hello(*life, hello.beats)
@@ -184,9 +185,6 @@ class Core:
         self._farewell.tell(abort.trainer)
         self._end_if_possible()
 
-    def _leased(self, event: e.Leased) -> None:
-        self.leases.told(event.region, event.call)
-
     def _reset(self, event: e.Reset) -> None:
         self.trainers.reset(event.trainer, event.incarnation, event.ended)
 
@@ -225,29 +223,26 @@ class Core:
     # -- counted calls ---------------------------------------------------------------------
     def _counted(self, event: e.Arrived, said: m.Numbered, row: "Row") -> None:
         """Admit a call in its turn; take its repeat for the same call."""
-        refusal = self._refusal(event.call, said.step)
+        call = event.call
+        try:
+            refusal = self.trainers.sign(call.trainer, call.incarnation, said.step)
+            if refusal is None and call[:2] in self._succession.ungreeted:
+                refusal = refusals.not_greeted(self._settings.endpoint, call.trainer)
+            due = self._calls.arrive(event) if refusal is None else []
+        except TooEarly as error:
+            due, refusal = [], refusals.too_early(call, error.missing)
         if refusal is not None:
             self._discard(event)
             self._reply(event.ticket, refusal)
             return
-        self.leases.heard(event.call)
-        due = self._calls.arrive(event)
+        if call.trainer in self.leases.held:
+            self.leases.heard(call)
         if due is None:
             self._repeat(event, row)
             return
         for each in due:
             if self._failure is None:
                 CALLS[type(each.message)].handle(self, each, each.message)
-
-    def _refusal(self, call: e.Call, step: int) -> m.Refused | None:
-        """Why a call cannot be taken."""
-        refusal = self.trainers.sign(call.trainer, call.incarnation, step)
-        if refusal is not None:
-            return refusal
-        if call[:2] in self._succession.ungreeted:
-            return refusals.not_greeted(self._settings.endpoint, call.trainer)
-        missing = self._calls.missing(call)
-        return refusals.too_early(call, missing) if missing else None
 
     def _repeat(self, event: e.Arrived, row: "Row") -> None:
         state = self._calls.state(event.call)
@@ -264,11 +259,14 @@ class Core:
             self._reply(event.ticket, self._gathering.answered(event.call) or ACCEPTED)
 
     def _push(self, event: e.Arrived, push: m.Push) -> None:
-        names = self._names.of(event)
-        if isinstance(names, m.Refused):
-            self._discard(event)
-            self._answer(event.call, names)
-            return
+        names = None if event.fault else self._names.known.get((push.trainer, event.names))
+        if names is None:
+            found = self._names.of(event)
+            if isinstance(found, m.Refused):
+                self._discard(event)
+                self._answer(event.call, found)
+                return
+            names = found
         self.metrics.pushed(push.trainer, push.step, len(names))
         number = self._policy.push(push.trainer, Pushed(event.ticket, names, event.size))
         if number is None:
@@ -347,7 +345,7 @@ class Core:
         while (apply := self._policy.due()) is not None:
             first = not self._compiled.issuperset(apply.blocks)
             self._compiled.update(apply.blocks)
-            self._out.append(replace(apply, first=True) if first else apply)
+            self._out.append(msgspec.structs.replace(apply, first=True) if first else apply)
 
     # -- the end ---------------------------------------------------------------------------
     @property
@@ -370,7 +368,7 @@ class Core:
             assert self._failure is not None
             self._discard(event)
             self._reply(event.ticket, self._failure)
-            self._farewell.tell(event.call.trainer)
+            self._farewell.tell(getattr(event.message, "trainer", -1))
             self._end_if_possible()
 
     def _end_if_possible(self) -> None:
@@ -399,7 +397,6 @@ class Core:
 
     _HANDLERS: ClassVar[dict[type, Callable[..., Any]]] = {
         e.Reset: _reset,
-        e.Leased: _leased,
         e.Tick: _tick,
         e.Applied: _applied,
         e.Broken: _broken,

@@ -29,6 +29,7 @@ __all__ = [
     "InvalidTransition",
     "State",
     "Step",
+    "TooEarly",
 ]
 
 MAX_EARLY = 1024  # calls of one trainer that may wait for an earlier one
@@ -77,6 +78,14 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.ANSWERED, Step.REREAD): State.ADMITTED,
     (State.REFUSED, Step.REPEAT): State.REFUSED,
 }
+
+
+class TooEarly(Exception):
+    """A call is too far ahead of the call `missing`."""
+
+    def __init__(self, missing: int) -> None:
+        super().__init__(missing)
+        self.missing = missing
 
 
 class InvalidTransition(RuntimeError):
@@ -149,18 +158,17 @@ class CountedCalls:
         return following
 
     # -- arriving --------------------------------------------------------------------------
-    def missing(self, call: Call) -> int:
-        """The number that must come first, where the call is too far ahead of it; else 0."""
-        sequence = self._sequences.get(call[:2])
-        following = 1 if sequence is None else sequence.next
-        return following if call.sequence - following > self._most_early else 0
-
     def arrive(self, event: Arrived) -> list[Arrived] | None:
         """Take a new call; the calls of its trainer whose turn has come, this one or none or more.
         None if this is a repeat.
+
+        Raises:
+            TooEarly: the call is too far ahead of one that is missing.
         """
-        life, number = event.call[:2], event.call.sequence
-        sequence = self._sequence(life)
+        number = event.call.sequence
+        sequence = self._sequence(event.call[:2])
+        if number - sequence.next > self._most_early:
+            raise TooEarly(sequence.next)
         if sequence.state(number) is not State.NEW:
             return None
         self._begin(event, self._step(event.call, Step.ARRIVE))

@@ -5,13 +5,14 @@ for one waiting call, and for the payload that came with it; a `Call` names a co
 trainer, so that its repeat is recognised. Nothing here holds an array.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from bireme.net import messages as m
 
 __all__ = [
-    "INLINE",
+    "NO_CALL",
     "Applied",
     "Apply",
     "Arrived",
@@ -22,7 +23,6 @@ __all__ = [
     "Fail",
     "Finish",
     "Instruction",
-    "Leased",
     "Reply",
     "Report",
     "Reset",
@@ -36,9 +36,6 @@ __all__ = [
 ]
 
 
-INLINE = 8 << 20  # bytes: a copy of so much takes the event loop a few milliseconds at most
-
-
 class Call(NamedTuple):
     """Whose call, and which: the repeat of a call has the same name."""
 
@@ -47,33 +44,22 @@ class Call(NamedTuple):
     sequence: int
 
 
+NO_CALL = Call(-1, 0, 0)
+
+
 # -- events ------------------------------------------------------------------------------------
-class Arrived:
+class Arrived(msgspec.Struct):
     """A trainer's message. `names` and `size` say which variables it brings or asks for, and how
-    many bytes that touches; `fault` says what is wrong with its payload.
+    many bytes that touches; `fault` says what is wrong with its payload. Only counted messages have
+    a `call`.
     """
 
-    __slots__ = ("call", "fault", "message", "names", "size", "ticket")
-
-    def __init__(
-        self,
-        ticket: int,
-        message: m.Message,
-        names: tuple[str, ...] = (),
-        size: int = 0,
-        fault: str = "",
-    ) -> None:
-        self.ticket = ticket
-        self.message = message
-        self.names = names
-        self.size = size
-        self.fault = fault
-        # Only counted messages have a number.
-        self.call = Call(
-            getattr(message, "trainer", -1),
-            getattr(message, "incarnation", 0),
-            getattr(message, "sequence", 0),
-        )
+    ticket: int
+    message: m.Message
+    call: Call = NO_CALL
+    names: tuple[str, ...] = ()
+    size: int = 0
+    fault: str = ""
 
 
 def stopped(cause: str) -> Arrived:
@@ -81,8 +67,7 @@ def stopped(cause: str) -> Arrived:
     return Arrived(0, m.Abort(trainer=-1, incarnation=0, step=-1, cause=cause))
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(msgspec.Struct, frozen=True):
     """The last connection of a trainer has ended, and not in order. `ended`: its process has."""
 
     trainer: int
@@ -90,57 +75,30 @@ class Reset:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
-    """The answer to `call` names a region of shared memory; the trainer may read it from now on."""
-
-    region: int
-    call: Call
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """The time is `now`, in seconds of any steady clock."""
 
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """The update `number` has been computed."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(msgspec.Struct, frozen=True):
     """The update `number` failed."""
 
     number: int
     cause: str
 
 
-Event: TypeAlias = Arrived | Reset | Leased | Tick | Applied | Broken
-
-
-# -- work --------------------------------------------------------------------------------------
-class Work:
-    """Something for the shell to do that touches `size` bytes."""
-
-    __slots__ = ()
-    size: int
-
-    @property
-    def inline(self) -> bool:
-        """Whether the event loop may do it itself: handing it to the worker would take as long.
-        The worker does what is larger, so that no heartbeat waits for it.
-        """
-        return self.size <= INLINE
+Event: TypeAlias = Arrived | Reset | Tick | Applied | Broken
 
 
 # -- answers: a message, or leave to read ---------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Send(Work):
+class Send(msgspec.Struct, frozen=True):
     """Send these variables, as they are after update `version`; no names means no payload."""
 
     names: tuple[str, ...]
@@ -148,8 +106,7 @@ class Send(Work):
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Shared(Work):
+class Shared(msgspec.Struct, frozen=True):
     """Send what lies under these tickets: one of each trainer, in their order; `calls` brought
     it.
     """
@@ -163,14 +120,12 @@ Answer: TypeAlias = m.Welcome | m.Accepted | m.Refused | Send | Shared
 
 
 # -- instructions ------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     ticket: int
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Apply(Work):
+class Apply(msgspec.Struct, frozen=True):
     """Bind the payloads of `pushes` in this order, take `absent` as zero, run `blocks`; then say
     Applied. Blocks that run for the `first` time are compiled, which the event loop does not do.
     `barriers` have ended the round.
@@ -185,13 +140,8 @@ class Apply(Work):
     first: bool = False
     barriers: tuple[Call, ...] = ()
 
-    @property
-    def inline(self) -> bool:
-        return self.size <= INLINE and not self.first
 
-
-@dataclass(frozen=True, slots=True)
-class Snapshot(Work):
+class Snapshot(msgspec.Struct, frozen=True):
     """Remember these variables as `trainer` sees them now."""
 
     trainer: int
@@ -199,8 +149,7 @@ class Snapshot(Work):
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(msgspec.Struct, frozen=True):
     """Save everything as it is now, where the shell was told under `ticket`. In rounds,
     `trainers` take part.
     """
@@ -209,32 +158,27 @@ class Save:
     trainers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Discard:
+class Discard(msgspec.Struct, frozen=True):
     """The payload kept under `ticket` will not be used."""
 
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """Every trainer has completed, or could be told of the failure: stop serving."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """A line for the server's log."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class StartOver:
+class StartOver(msgspec.Struct, frozen=True):
     """The job has begun anew: forget the record, and serve it from the start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """The job has failed: say so, and end idle connections, so that their trainers ask at once."""
 
     failure: m.Refused

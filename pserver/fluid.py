@@ -10,6 +10,7 @@ that is repeated at once counts once; outside sync a repeated push cannot be rec
 import asyncio
 import itertools
 import sys
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class FluidService:
         ids, table = np.asarray(said.value), said.table or said.name
         trainer = self._connections.get(peer)
         if trainer is None:  # before its first named message a trainer has no round to wait for
-            rows = await self._server.read(False, self._updates.rows, table, ids)
+            rows = await self._server.read(inf, self._updates.rows, table, ids)
         else:
             rows = await self._rows(trainer, table, ids)
         return encode_variable(Variable(name=said.out_name, value=rows))
@@ -118,7 +119,7 @@ class FluidService:
         if fault := folder_fault(path):
             raise ProtocolError(fault)
         table = path.rpartition("/")[2].rpartition("_")[0]
-        value = await self._server.read(False, self._updates.held_of, table)
+        value = await self._server.read(inf, self._updates.held_of, table)
         try:
             await asyncio.to_thread(_write, path, value)
         except OSError as error:
@@ -130,7 +131,7 @@ class FluidService:
         said = decode_variable(request)
         name = said.out_name or said.name
         try:
-            found: bytes = await self._server.read(False, self._written, (said.name,), name)
+            found: bytes = await self._server.read(inf, self._written, (said.name,), name)
         except UnknownName:
             return b""
         return found
@@ -166,7 +167,7 @@ class FluidService:
         self, trainer: int, names: tuple[str, ...], gated: bool, out_name: str = ""
     ) -> bytes:
         def read(send: e.Send) -> Any:
-            return self._server.read(send.inline, self._written, send.names, out_name)
+            return self._server.read(send.size, self._written, send.names, out_name)
 
         pull = m.Pull(**self._number(trainer), names=names, gated=gated)
         size = self._updates.sizes.total(names)
@@ -183,7 +184,7 @@ class FluidService:
 
     async def _rows(self, trainer: int, table: str, ids: Array) -> Array:
         def read(send: e.Send) -> Any:
-            return self._server.read(send.inline, self._updates.rows, table, ids)
+            return self._server.read(send.size, self._updates.rows, table, ids)
 
         look_up, size = m.Lookup(**self._number(trainer)), self._updates.sizes.cost({table: ids})
         return await (await self._ask(look_up, read, names=(table,), size=size))

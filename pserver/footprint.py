@@ -8,7 +8,7 @@ import numpy as np
 
 from bireme.ir import Block, BlockRef, Operator, Program, Variable, VarType
 
-__all__ = ["UNKNOWN", "Footprint", "footprints", "touched"]
+__all__ = ["UNKNOWN", "Footprint", "footprints", "together"]
 
 UNKNOWN = 1 << 62  # bytes of a variable whose size the program does not say
 
@@ -21,10 +21,10 @@ class Footprint:
     rows: int = 0
 
 
-def touched(known: Mapping[int, Footprint], blocks: Iterable[int], payload: int) -> int:
+def together(known: Mapping[int, Footprint], blocks: Iterable[int]) -> Footprint:
     """An upper bound for these blocks together, of which each takes a part of the payload."""
     found = [known.get(block, Footprint()) for block in blocks]
-    return sum(f.fixed for f in found) + max((f.rows for f in found), default=0) * payload
+    return Footprint(sum(f.fixed for f in found), max((f.rows for f in found), default=0))
 
 
 def footprints(program: Program, blocks: Iterable[int]) -> dict[int, Footprint]:

@@ -15,28 +15,28 @@ class Leases:
     """Who was told of which region, and by the answer to which call."""
 
     def __init__(self) -> None:
-        self._held: dict[int, dict[tuple[int, int], int]] = {}  # trainer -> life, region -> call
+        self.held: dict[int, dict[tuple[int, int], int]] = {}  # trainer -> life, region -> call
         self._readers: dict[int, set[tuple[int, int]]] = {}  # region -> trainers and their lives
         self._kept: set[int] = set()  # never written again
 
     def told(self, region: int, call: Call) -> None:
         """The answer to `call` names this region."""
-        self._held.setdefault(call.trainer, {})[call.incarnation, region] = call.sequence
+        self.held.setdefault(call.trainer, {})[call.incarnation, region] = call.sequence
         self._readers.setdefault(region, set()).add(call[:2])
 
     def heard(self, call: Call) -> None:
         """A trainer calls: it has read what answers to its earlier calls named."""
-        held = self._held.get(call.trainer)
-        if not held:
-            return
+        held = self.held.get(call.trainer, {})
         for (life, region), sequence in list(held.items()):
             if life == call.incarnation and sequence < call.sequence:
                 del held[life, region]
                 self._readers[region].discard(call[:2])
+        if not held:
+            self.held.pop(call.trainer, None)
 
     def left(self, trainer: int) -> None:
         """A trainer will make no further call; it may go on reading."""
-        self._kept.update(region for _, region in self._held.get(trainer, ()))
+        self._kept.update(region for _, region in self.held.get(trainer, ()))
 
     def may_write(self, region: int) -> bool:
         """Whether nobody may be reading the region."""

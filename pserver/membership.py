@@ -70,16 +70,16 @@ class Trainers(Membership[Refused]):
                 self.excuse(trainer)
 
     def _connected(self, trainer: int) -> None:
-        if self._resets:
-            self._resets.pop(trainer, None)
-            self._unreported.pop(trainer, None)
+        self._resets.pop(trainer, None)
+        self._unreported.pop(trainer, None)
         self._ended.discard(trainer)
 
     def sign(self, trainer: int, incarnation: int, step: int | None = None) -> Refused | None:
         """Note a sign of life; a refusal if it comes from a stranger."""
         if not self.hear(trainer, incarnation, step):
             return refusals.stranger(trainer)
-        self._connected(trainer)
+        if self._resets or self._ended:
+            self._connected(trainer)
         return None
 
     def beat(self, trainer: int, incarnation: int, step: int) -> Refused | None:

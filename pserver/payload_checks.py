@@ -1,5 +1,8 @@
-"""Whether a pushed payload is what the server's program expects. Looks at values, changes none."""
+"""Whether a payload is what the server's program expects, and how many bytes a trainer's question
+touches. Looks at values, changes none.
+"""
 
+import math
 from collections.abc import Mapping
 from itertools import chain
 from weakref import WeakSet
@@ -7,18 +10,22 @@ from weakref import WeakSet
 import numpy as np
 
 from bireme import flags
+from bireme.arrays.growing_table import Table
 from bireme.arrays.namespaces import Array
 from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import ProtocolError
 from bireme.ir import Program, VarType
 from bireme.net import messages as m
 from bireme.net.layouts import Layout, Value, describe
+from bireme.runtime.scope import Scope
 
 from .job_record import Round
 from .server_spec import Settings
 from .tables import ServedTable, Tables
 
-__all__ = ["PayloadChecks"]
+__all__ = ["PayloadChecks", "Sizes"]
+
+LINE = 64  # bytes of a line of the processor's cache
 
 
 class PayloadChecks:
@@ -28,6 +35,7 @@ class PayloadChecks:
         self._program = program
         self._settings = settings
         self._tables = tables
+        self._finite = bool(flags.get("rpc_check_nan_inf"))
         self._announced: WeakSet[Layout] = WeakSet()
         self._sound: WeakSet[Layout] = WeakSet()
         self._table_of: dict[str, ServedTable | None] = {}
@@ -62,7 +70,7 @@ class PayloadChecks:
     # -- once it has arrived ---------------------------------------------------------------
     def fault(self, trainer: int, values: Mapping[str, Value], layout: Layout | None = None) -> str:
         """What is wrong with a trainer's push, as a sentence; empty if nothing is."""
-        finite = bool(flags.get("rpc_check_nan_inf"))
+        finite = self._finite
         if layout is not None and layout in self._sound and not finite:
             return ""
         for name, value in values.items():
@@ -132,3 +140,46 @@ def _not_finite(name: str, value: Value) -> str:
         return ""
     sound = np.isfinite(array.min()) and np.isfinite(array.max())  # both pass NaN on
     return "" if sound else f"'{name}' with values that are not finite"
+
+
+class Sizes:
+    """The sizes of one server's variables."""
+
+    def __init__(self, program: Program, scope: Scope, tables: Tables) -> None:
+        self._program = program
+        self._scope = scope
+        self._tables = tables
+        self._any_table = len(tables) > 0
+        self._known: dict[tuple[str, ...], int] = {}
+
+    def cost(self, asked: Mapping[str, Value]) -> int:
+        """Bytes touched to find and copy rows of tables, table -> ids: each row, and a line of the
+        processor's cache for its id.
+        """
+        return sum(np.size(ids) * (self._width(table) + LINE) for table, ids in asked.items())
+
+    def _width(self, table: str) -> int:
+        """Bytes of a table's row; 0 for what is no table, which is refused later."""
+        var = self._program.global_block().vars.get(self._tables.named(table))
+        return (
+            0 if var is None else abs(math.prod(var.shape[1:])) * np.dtype(var.numpy_dtype).itemsize
+        )
+
+    def total(self, names: tuple[str, ...]) -> int:
+        """Bytes of these variables: of growing tables as they are, of others as declared."""
+        size = self._known.get(names)
+        if size is None:
+            size = self._declared(names)
+        return size + sum(map(self._grown, names)) if self._any_table else size
+
+    def _grown(self, name: str) -> int:
+        cell = self._scope.find_var(name)
+        return cell.value.nbytes if cell is not None and isinstance(cell.value, Table) else 0
+
+    def _declared(self, names: tuple[str, ...]) -> int:
+        if names not in self._known:
+            known = self._program.global_block().vars
+            shapes = [(v.shape, v.numpy_dtype) for n in names if (v := known.get(n)) is not None]
+            sizes = [max(0, math.prod(shape)) * np.dtype(kind).itemsize for shape, kind in shapes]
+            self._known[names] = sum(sizes)
+        return self._known[names]

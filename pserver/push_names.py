@@ -17,7 +17,7 @@ class PushNames:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._accepted: dict[tuple[int, tuple[str, ...]], tuple[str, ...]] = {}
+        self.known: dict[tuple[int, tuple[str, ...]], tuple[str, ...]] = {}  # names sent -> bound
 
     def of(self, push: Arrived) -> tuple[str, ...] | Refused:
         """The names that the program gives to a push; a refusal if it is not for this server, or
@@ -25,9 +25,7 @@ class PushNames:
         """
         if push.fault:
             return refusals.wrong_data(push.fault)
-        trainer = push.call.trainer
-        names = self._accepted.get((trainer, push.names))
-        return names if names is not None else self._accept(trainer, push.names)
+        return self._accept(push.call.trainer, push.names)
 
     def _accept(self, trainer: int, pushed: tuple[str, ...]) -> tuple[str, ...] | Refused:
         settings = self._settings
@@ -38,7 +36,7 @@ class PushNames:
             owner = trainer_of(name)
             if owner is not None and owner != trainer:
                 return refusals.anothers(name, owner, trainer)
-        if len(self._accepted) >= _CACHED:
-            self._accepted.clear()
-        self._accepted[trainer, pushed] = names
+        if len(self.known) >= _CACHED:
+            self.known.clear()
+        self.known[trainer, pushed] = names
         return names

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from .events import Apply, Call
-from .footprint import touched
+from .footprint import Footprint, together
 from .server_spec import Settings
 
 __all__ = ["Pushed", "Rounds", "UpdatePolicy"]
@@ -129,9 +129,9 @@ class Rounds:
         return ended
 
     def _update(self, pushed: list[Pushed], barriers: tuple[Call, ...]) -> Apply:
-        blocks, absent = self._needs(tuple(p.names for p in pushed))
-        size = touched(self._settings.touched, blocks, sum(p.size for p in pushed))
-        tickets = tuple(p.ticket for p in pushed)
+        blocks, absent, cost = self._needs(tuple([p.names for p in pushed]))
+        size = cost.fixed + cost.rows * sum([p.size for p in pushed])
+        tickets = tuple([p.ticket for p in pushed])
         return Apply(self._number, blocks, tickets, absent, size=size, barriers=barriers)
 
     def resume(self, version: int, trainers: Iterable[int]) -> None:
@@ -139,13 +139,17 @@ class Rounds:
         self.version = self._number = version
         self._barriers = dict.fromkeys(trainers, version)
 
-    def _read(self, pushes: tuple[tuple[str, ...], ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """The blocks that a round of these gradients runs, and the gradients that they lack."""
+    def _read(
+        self, pushes: tuple[tuple[str, ...], ...]
+    ) -> tuple[tuple[int, ...], tuple[str, ...], Footprint]:
+        """The blocks that a round of these gradients runs, the gradients that they lack, and what
+        they touch.
+        """
         names = {name for push in pushes for name in push}
         blocks = dict.fromkeys(b for b in self._settings.blocks if self._wanted(b, names))
         gradients = self._settings.gradients.items()
         absent = [n for n, block in gradients if n not in names and block in blocks]
-        return tuple(blocks), tuple(absent)
+        return tuple(blocks), tuple(absent), together(self._settings.touched, blocks)
 
     def _wanted(self, block: int, names: set[str]) -> bool:
         """A block runs if one of its gradients has come, or if it waits for none."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from typing import Any
 
 import msgspec
@@ -32,8 +33,9 @@ from .saver import Saver, folder_fault
 from .shared_replies import SharedReplies
 from .updates import Updates
 
-__all__ = ["Server"]
+__all__ = ["INLINE", "Server"]
 
+INLINE = 8 << 20  # bytes: a copy of so much takes the event loop a few milliseconds at most
 Reader = Callable[[Any], Any]  # of e.Send or e.Shared
 
 
@@ -49,7 +51,7 @@ class Server:
         self._tickets = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._readers: dict[int, Reader] = {}
-        self._replies = SharedReplies(updates, self.read, core.leases, self._tell)
+        self._replies = SharedReplies(updates, self.read, core.leases)
         self._mappings = Mappings()
         self._recorder = updates.recorder
         self._saver = Saver(updates.keeper, updates.recorder)
@@ -173,7 +175,8 @@ class Server:
             raise errors.ProtocolError(f"unexpected message type {type(said).__name__}")
         layout = received.layout
         self.metrics.received += layout.size
-        event = e.Arrived(next(self._tickets), said, layout.names, layout.size)
+        call = e.Call(said.trainer, said.incarnation, said.sequence)
+        event = e.Arrived(next(self._tickets), said, call, layout.names, layout.size)
         prepare = _PAYLOADS.get(type(said))
         reader = None if prepare is None else prepare(self, event, said, received)
         return said, self._ask(event, reader)
@@ -222,7 +225,10 @@ class Server:
         ticket = next(self._tickets)
         if keep is not None:
             keep(ticket)
-        return self._ask(e.Arrived(ticket, said, **about), reader)
+        call = e.NO_CALL
+        if isinstance(said, m.Numbered):
+            call = e.Call(said.trainer, said.incarnation, said.sequence)
+        return self._ask(e.Arrived(ticket, said, call, **about), reader)
 
     def _ask(self, event: e.Arrived, reader: Reader | None) -> "asyncio.Future[Any]":
         future = asyncio.get_running_loop().create_future()
@@ -257,9 +263,9 @@ class Server:
                     self._apply(instruction)
                 case e.Snapshot():
                     given = instruction.trainer, instruction.names
-                    self._work(instruction.inline, self._updates.snapshot, *given)
+                    self._work(instruction.size, self._updates.snapshot, *given)
                 case e.Save():
-                    work = partial(self._work, False)
+                    work = partial(self._work, inf)
                     self._saver.save(instruction.ticket, work, instruction.trainers)
                 case e.Discard():
                     self._updates.discard(instruction.ticket)
@@ -275,9 +281,10 @@ class Server:
 
     def _apply(self, update: e.Apply) -> None:
         slots = self._replies.outdated(update.blocks)
-        inline = update.inline and self._recorder is None  # a disk takes long
+        # To compile takes long, and so does a disk.
+        size = inf if update.first or self._recorder is not None else update.size
         count, task = self.metrics.updates.observe, self._updates.apply
-        done = self._work(inline, timed, count, task, update, slots)
+        done = self._work(size, timed, count, task, update, slots)
         done.add_done_callback(partial(self._applied, update.number))
 
     def _answer(self, reply: e.Reply) -> None:
@@ -293,23 +300,21 @@ class Server:
         self.metrics.sent += send.size
         return self._replies.variables(send, call, shared) if send.names else send
 
-    def _tell(self, region: int, call: e.Call) -> None:
-        self.handle(e.Leased(region, call))
-
     def _together(self, shared: e.Shared) -> "asyncio.Future[Any]":
-        inline = shared.inline and self._recorder is None
-        return self._work(inline, self._updates.together, shared)
+        size = shared.size if self._recorder is None else inf
+        return self._work(size, self._updates.together, shared)
 
-    def read(self, inline: bool, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
-        """Something to be read in the worker's turn; see `e.Work.inline`."""
-        return self._work(inline, timed, self.metrics.replies.observe, task, *given)
+    def read(self, size: float, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
+        """Something that reads `size` bytes, in the worker's turn."""
+        return self._work(size, timed, self.metrics.replies.observe, task, *given)
 
-    def _work(self, inline: bool, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
-        """Something for the worker, in its turn; done here and now where it is `inline` and the
-        worker has nothing to do.
+    def _work(self, size: float, task: Callable[..., Any], *given: Any) -> "asyncio.Future[Any]":
+        """Something for the worker, in its turn. What touches few bytes is done here and now if the
+        worker has nothing to do: to hand it over would take as long. The worker does what is
+        larger, so that no heartbeat waits for it.
         """
         loop = asyncio.get_running_loop()
-        if inline and self._queued == 0:
+        if size <= INLINE and self._queued == 0:
             return _done(loop.create_future(), task, given)
         self._queued += 1
         future = loop.run_in_executor(self._worker, task, *given)
@@ -324,7 +329,7 @@ class Server:
         if error is None:
             self.handle(e.Applied(number))
             if self._recorder is not None:
-                self._saver.shorten(partial(self._work, False))
+                self._saver.shorten(partial(self._work, inf))
         else:
             self.error = error
             self.handle(e.Broken(number, f"{type(error).__name__}: {error}"))
@@ -363,16 +368,18 @@ class Connection:
         self._server = server
         self._opened = opened
         self._unanswered: list[asyncio.Future[Any]] = []
+        self._most_unanswered = int(flags.get("rpc_unanswered_frames"))
 
     def hear(self, received: Received) -> Awaitable[Sequence[Buffer]] | None:
         """Take a frame; what will bring the answer's parts if it asks for one."""
-        if len(self._unanswered) >= flags.get("rpc_unanswered_frames"):
+        if len(self._unanswered) >= self._most_unanswered:
             raise errors.ProtocolError(
                 f"{len(self._unanswered)} frames, and none asks for an answer",
                 hint="FLAGS_rpc_unanswered_frames is the limit",
             )
         said, answer = self._server.hear(received)
-        self._opened.belongs((said.trainer, said.incarnation))
+        if self._opened.life is None:
+            self._opened.belongs((said.trainer, said.incarnation))
         self._unanswered.append(answer)
         if not said.answer:
             return None

@@ -2,34 +2,91 @@
 that is agreed.
 
 The event loop keeps these tables; the worker reads the values. Once it is known what trainers ask
-for, updates write their results where these are published, so that nothing is copied.
+for, updates write their results where these are published, so that nothing is copied. A region of
+shared memory is written again when the core says that no trainer reads it (`leases`) and no array
+of ours lies in it.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from bireme.arrays.namespaces import Array
+from bireme.arrays.ownership import any_shared, references, shared
 from bireme.net.layouts import EMPTY, Layout, Value, describe
+from bireme.net.memory import Arena, Place
 
 from .events import Call, Send
 from .leases import Leases
-from .regions import Region, Regions
 from .updates import Updates
 
-__all__ = ["SharedReplies"]
+__all__ = ["Region", "Regions", "SharedReplies"]
 
-Work = Callable[..., Any]  # (inline, task, arguments) -> future, in the worker's turn
-Tell = Callable[[int, Call], None]  # a region is named in the answer to a call
+Work = Callable[..., Any]  # (bytes, task, arguments) -> future, in the worker's turn
+
+
+class Region:
+    """Memory for one publication. While it is `current` it may still be told to trainers."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.arena = Arena()
+        self.current = False
+        self.place = Place("", 0)
+        self.arrays: list[Array] = []
+        self._known = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether this process holds one of its arrays."""
+        if not self.arrays:
+            return False
+        return any_shared(self.arrays, 1) or shared(self.arrays[0].base, self._known)
+
+    def lay_out(self, size: int, arrays: Callable[[Array], Sequence[Array]]) -> None:
+        """Take `size` bytes and cut them into arrays."""
+        self.arrays = []
+        self.arena.clear()
+        self.arena.take(size)
+        self.arena.clear()
+        self.place, memory = self.arena.take(size)
+        self.arrays = list(arrays(memory))
+        del memory
+        self._known = references(self.arrays[0].base)
+
+
+_numbers = itertools.count(1)
+
+
+class Regions:
+    """Regions of one use, of one size."""
+
+    def __init__(self, leases: Leases, make: Callable[[int], Region] = Region) -> None:
+        self._leases = leases
+        self._make = make
+        self._regions: list[Region] = []
+
+    def take(self) -> Region:
+        """A region that may be written, for the caller to publish in."""
+        self._regions = [r for r in self._regions if not self._leases.is_over(r.number)]
+        for region in self._regions:
+            writable = not region.current and self._leases.may_write(region.number)
+            if writable and not region.held:
+                break
+        else:
+            region = self._make(next(_numbers))
+            self._regions.append(region)
+        region.current = True
+        return region
 
 
 class SharedReplies:
     """What has been published since the last update."""
 
-    def __init__(self, updates: Updates, work: Work, leases: Leases, tell: Tell) -> None:
+    def __init__(self, updates: Updates, work: Work, leases: Leases) -> None:
         self._updates = updates
         self._work = work
-        self._tell = tell
         self._leases = leases
         self._written = Regions(leases)  # updates write to these
         self._copied = Regions(leases)
@@ -78,7 +135,7 @@ class SharedReplies:
             self._frames[key] = written or self._copy(send, shared)
         frame, region = self._frames[key]
         if region is not None:
-            self._tell(region.number, call)
+            self._leases.told(region.number, call)
         return frame
 
     def _already_written(self, send: Send) -> tuple[Any, Region] | None:
@@ -87,23 +144,23 @@ class SharedReplies:
         if region is None or send.names != self._layout.names:
             return None
         given = (send, self._layout, region.place, region.arrays)
-        return self._work(send.inline, self._updates.announce, *given), region
+        return self._work(send.size, self._updates.announce, *given), region
 
     def _copy(self, send: Send, shared: bool) -> tuple[Any, Region | None]:
         if not shared:
-            return self._work(send.inline, self._updates.publish, send), None
+            return self._work(send.size, self._updates.publish, send), None
         self._asked = send.names
         region = self._cleared()
-        return self._work(send.inline, self._updates.publish, send, region.arena.take), region
+        return self._work(send.size, self._updates.publish, send, region.arena.take), region
 
     def rows(self, asked: dict[str, Value], send: Send, call: Call, shared: bool) -> Any:
         """A future of the frame with rows of tables, for one trainer."""
         if not shared:
-            return self._work(send.inline, self._updates.look_up, asked, send)
+            return self._work(send.size, self._updates.look_up, asked, send)
         region = self._cleared()
         region.current = False
-        self._tell(region.number, call)
-        return self._work(send.inline, self._updates.look_up, asked, send, region.arena.take)
+        self._leases.told(region.number, call)
+        return self._work(send.size, self._updates.look_up, asked, send, region.arena.take)
 
     def _cleared(self) -> Region:
         region = self._copied.take()

@@ -78,9 +78,8 @@ class Succession:
         self._unproven = False
 
     # -- of trainers -----------------------------------------------------------------------
-    def comes_early(self, event: Arrived) -> bool:
+    def comes_early(self, life: Life, event: Arrived) -> bool:
         """Whether the greeting has to wait for the end of the former life; not for ever."""
-        life = event.call[:2]
         if self._trainers.follows(*life) and not self._trainers.is_away(life[0]):
             _, since = self._early.setdefault(event.ticket, (event, self._trainers.now))
             if self._trainers.now - since <= self._trainers.silence:

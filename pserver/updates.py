@@ -35,12 +35,11 @@ from bireme.runtime.scope import Cell, Scope
 from .checkpoints import Keeper
 from .events import Apply, Send, Shared
 from .fusion import Fusion
-from .payload_checks import PayloadChecks
+from .payload_checks import PayloadChecks, Sizes
 from .recorder import Recorder
 from .server_spec import Settings
 from .shards import shards
 from .shared_values import SharedValues
-from .sizes import Sizes
 from .tables import Tables
 
 __all__ = ["Updates"]

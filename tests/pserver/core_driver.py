@@ -62,29 +62,29 @@ def push(
     size: int = 0,
     fault: str = "",
 ) -> e.Arrived:
-    return e.Arrived(ticket, m.Push(**_number(call, step)), names, size, fault)
+    return e.Arrived(ticket, m.Push(**_number(call, step)), call, names, size, fault)
 
 
 def barrier(ticket: int, call: e.Call, step: int, inherits: bool = False) -> e.Arrived:
-    return e.Arrived(ticket, m.Barrier(**_number(call, step), inherits=inherits))
+    return e.Arrived(ticket, m.Barrier(**_number(call, step), inherits=inherits), call)
 
 
 def pull(
     ticket: int, call: e.Call, names: tuple[str, ...] = (), gated: bool = True, size: int = 0
 ) -> e.Arrived:
-    return e.Arrived(ticket, m.Pull(**_number(call), names=names, gated=gated), names, size)
+    return e.Arrived(ticket, m.Pull(**_number(call), names=names, gated=gated), call, names, size)
 
 
 def look_up(ticket: int, call: e.Call, tables: tuple[str, ...] = (), size: int = 0) -> e.Arrived:
-    return e.Arrived(ticket, m.Lookup(**_number(call)), tables, size)
+    return e.Arrived(ticket, m.Lookup(**_number(call)), call, tables, size)
 
 
 def share(ticket: int, call: e.Call, step: int, size: int = 0) -> e.Arrived:
-    return e.Arrived(ticket, m.Share(**_number(call, step)), (), size)
+    return e.Arrived(ticket, m.Share(**_number(call, step)), call, (), size)
 
 
 def save(ticket: int, call: e.Call, step: int, fault: str = "") -> e.Arrived:
-    return e.Arrived(ticket, m.Save(**_number(call, step), folder=""), (), 0, fault)
+    return e.Arrived(ticket, m.Save(**_number(call, step), folder=""), call, (), 0, fault)
 
 
 class CoreDriver:

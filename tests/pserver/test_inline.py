@@ -17,8 +17,8 @@ from bireme.net.carriers import answers
 from bireme.net.frames import encode, frame, pieces_of
 from bireme.pserver import events as e
 from bireme.pserver.core import Core
-from bireme.pserver.footprint import Footprint, footprints, touched
-from bireme.pserver.server import Server
+from bireme.pserver.footprint import Footprint, footprints, together
+from bireme.pserver.server import INLINE, Server
 from bireme.pserver.server_spec import Settings, read_settings
 from bireme.pserver.updates import Updates
 from tests.support.cluster import LIMITS, descending, tiny_server
@@ -81,7 +81,7 @@ def answer(made: Core, event: e.Event) -> e.Answer:
     return reply.answer
 
 
-@pytest.mark.parametrize("size", [0, e.INLINE, e.INLINE + 1])
+@pytest.mark.parametrize("size", [0, INLINE, INLINE + 1])
 def test_an_answer_says_how_many_bytes_are_read_for_it(size: int) -> None:
     made = core({}, mode=1)
     for event in (
@@ -91,7 +91,7 @@ def test_an_answer_says_how_many_bytes_are_read_for_it(size: int) -> None:
     ):
         found = answer(made, event)
         assert isinstance(found, e.Send | e.Shared)
-        assert (found.size, found.inline) == (size, size <= e.INLINE)
+        assert found.size == size
 
 
 @pytest.mark.parametrize("mode", [0, 1])
@@ -108,7 +108,7 @@ def test_an_update_says_how_many_bytes_it_touches(mode: int) -> None:
         if mode == 1:
             made.handle(pull(4, e.Call(0, 1, 2 * step + 2), ("w",)))
     assert [a.size for a in applied] == [121, 121]
-    assert [(a.first, a.inline) for a in applied] == [(True, False), (False, True)]
+    assert [a.first for a in applied] == [True, False]
 
 
 def sgd() -> Any:
@@ -130,7 +130,8 @@ def cost(shape: list[int], optimizer: Callable[[], Any], payload: int) -> int:
     program = server_program(shape, optimizer)
     blocks = [ref.idx for ref in program.global_block().ops[-1].attrs["optimize_blocks"]]
     known = footprints(program, blocks)
-    return touched(known, blocks, payload)
+    cost = together(known, blocks)
+    return cost.fixed + cost.rows * payload
 
 
 def test_rows_cost_what_was_pushed_not_what_the_table_holds() -> None:

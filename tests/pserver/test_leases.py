@@ -5,8 +5,8 @@ import numpy as np
 from bireme.pserver import events as e
 from bireme.pserver.core import Core
 from bireme.pserver.leases import Leases
-from bireme.pserver.regions import Regions
 from bireme.pserver.server_spec import Settings
+from bireme.pserver.shared_replies import Regions
 
 from .core_driver import complete, hello, pull
 
@@ -54,7 +54,7 @@ def test_trainer_1_finished_holding_region_3() -> None:
     core = Core(Settings(trainers=2))
     for trainer in range(2):
         core.handle(hello(trainer, trainer, 1))
-    core.handle(e.Leased(3, call(1, 1)))
+    core.leases.told(3, call(1, 1))
     core.handle(pull(9, call(1, 1)))
     assert core.leases.readers(3) == [1]
     core.handle(complete(10, 1, 1))

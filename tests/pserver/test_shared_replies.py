@@ -51,7 +51,7 @@ def asked(published: SharedReplies, trainer: int, sequence: int) -> str:
 def replies() -> tuple[SharedReplies, Values]:
     values = Values()
     leases = Leases()
-    made = SharedReplies(values, lambda inline, task, *given: task(*given), leases, leases.told)
+    made = SharedReplies(values, lambda size, task, *given: task(*given), leases)
     assert asked(made, 0, 1) == "copied"
     return made, values
 

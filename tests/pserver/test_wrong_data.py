@@ -88,18 +88,21 @@ def test_wrong_gradients_are_refused_to_their_sender_and_end_nobody(
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["w", "e"])
 def test_values_that_are_not_finite_are_refused_where_the_flag_asks_for_it(
-    made: Cluster, name: str, value: float
+    name: str, value: float
 ) -> None:
     bad = np.full(WIDTH, value, np.float32) if name == "w" else rows(1, 2, fill=value)
-    server = peer(made, 1)
-    server.push({f"{name}@GRAD.trainer_1": bad})
-    server.pull((), gated=False)
-    server.result()
-    flags.set_flags({"rpc_check_nan_inf": True})
-    server.push({f"{name}@GRAD.trainer_1": bad})
-    server.pull((), gated=False)
-    with pytest.raises(BiremeError, match=f"trainer 1 .* '{name}@GRAD.trainer_1'.* not finite"):
-        server.result()
+    for asked in (False, True):
+        flags.set_flags({"rpc_check_nan_inf": asked})
+        with cluster() as made:
+            sparse_server(made)
+            server = peer(made, 1)
+            server.push({f"{name}@GRAD.trainer_1": bad})
+            server.pull((), gated=False)
+            if not asked:
+                server.result()
+                continue
+            with pytest.raises(BiremeError, match=f"trainer 1 .* '{name}@GRAD.trainer_1'.* finite"):
+                server.result()
 
 
 @pytest.mark.parametrize("ids", [[-1], [4], [0.5], [np.nan]])
