@@ -1,6 +1,5 @@
 """Starts a job's processes, watches them, and ends them together."""
 
-import re
 import selectors
 import signal
 import threading
@@ -13,9 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from bireme.job_token import ensure_token
-from bireme.monitoring.counters import NO_ROLE
 
-from ..progress import PEERS, TOLD
 from ..scripts.uncaught import MISTAKE, USER_MISTAKE
 from ..signals import ENDING
 from ..telemetry.job_file import JobFile, Process, last_steps
@@ -25,6 +22,7 @@ from .curves import draw_curves
 from .display import Display
 from .job import Job, Seat, command_of, seats
 from .runner import LocalMachine, Runner
+from .verdicts import origin_of, others_of, process_of, strays_of, verdict_on
 
 __all__ = ["Watch", "run_job"]
 
@@ -194,7 +192,7 @@ class Watch:
                 self._end_rest()
                 self._display.refresh()
                 self._explain()
-                self._display.say(*_strays(self.children))
+                self._display.say(*strays_of(self.children))
                 self._display.close()
         return self._verdict()
 
@@ -255,22 +253,22 @@ class Watch:
 
     def processes(self) -> list[Process]:
         """The children as the job's file lists them."""
-        return [_process(child, child is self.failed) for child in self.children]
+        return [process_of(child, child is self.failed) for child in self.children]
 
     def _blame(self, ended: Sequence[Child]) -> None:
         """Remember processes that failed, in the order of their ends."""
         if self._ending:  # exits are asked for
             return
         first = not self.failures
-        self.failures += sorted((c for c in ended if c.exit_code), key=_origin)
+        self.failures += sorted((c for c in ended if c.exit_code), key=origin_of)
         if first and self.failed and self.failed.killed:  # the others may take their time to end
-            self._display.say(_verdict_on(self.failed))
+            self._display.say(verdict_on(self.failed))
             self._said = self.failed
 
     @property
     def failed(self) -> Child | None:
         """The process whose failure explains the others'."""
-        return min(self.failures, key=_origin) if self.failures else None
+        return min(self.failures, key=origin_of) if self.failures else None
 
     def _end_rest(self) -> None:
         """SIGTERM to running processes, then SIGKILL to the remaining; another signal skips the
@@ -321,10 +319,10 @@ class Watch:
             )
         tail = self._display.unseen_tail(child)
         self._display.say(
-            *([] if child is self._said else [_verdict_on(child)]),
+            *([] if child is self._said else [verdict_on(child)]),
             f"the end of {child.log}:" if tail else self._display.where(child),
             *(f"  | {line}" for line in tail),
-            *_others(child, self.children),
+            *others_of(child, self.children),
         )
 
     @contextmanager
@@ -343,65 +341,3 @@ class Watch:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _process(child: Child, blamed: bool) -> Process:
-    seat = child.seat
-    figures = {} if child.running else dict(child.seen)
-    if not child.running and (rate := child.pace.rate("samples")):
-        figures["samples_per_second"] = round(rate, 1)
-    return Process(
-        seat.role,
-        seat.index,
-        child.pid,
-        child.admin,
-        child.exit_code,
-        figures,
-        child.log.name,
-        child.last_word() if child.exit_code else "",
-        blamed,
-    )
-
-
-def _origin(child: Child) -> tuple[int, int]:
-    """Sorts causes before effects: an error of its own, or a signal, before lost peers, and these
-    before what a peer said.
-    """
-    return child.origin, -(child.exit_code or 0)
-
-
-def _verdict_on(child: Child) -> str:
-    """What became of a process that failed."""
-    if child.killed and child.exit_code:
-        return f"{child.seat} was killed (signal {child.exit_code - 128})"
-    reason = f": {child.error}" if child.error else ""
-    return f"{child.seat} failed with exit code {child.exit_code}{reason}"
-
-
-def _others(failed: Child, children: Sequence[Child]) -> list[str]:
-    """What else failed by itself, then who was ended by this: told so, or has lost it."""
-    rest = [child for child in children if child is not failed and child.exit_code]
-    own = [c for c in rest if c.error and not c.told and not _follows(c, failed)]
-    ended = [str(child.seat) for child in rest if child not in own]
-    lines = [f"{child.seat}: {child.error}" for child in own]
-    return [*lines, f"ended with it: {', '.join(ended)}"] if ended else lines
-
-
-def _strays(children: Sequence[Child]) -> list[str]:
-    """What to say of servers that have not served, but trained by themselves."""
-    names = [str(c.seat) for c in children if c.seat.role == "server" and c.role == NO_ROLE]
-    if not names:
-        return []
-    return [
-        f"{', '.join(names)} trained alone: this was no cluster, the script did not use its role",
-        "  hint: a script that takes its role as arguments gets them by {role}, {index}, ...; "
-        "see bireme launch --help",
-    ]
-
-
-def _follows(child: Child, failed: Child) -> bool:
-    """Whether a child's error is a consequence of the failure."""
-    seat = failed.seat
-    names = (str(seat), f"rank {seat.index}", seat.variables["PADDLE_CURRENT_ENDPOINT"])
-    lost = any(re.search(rf"\b{re.escape(name)} (of \d+ )?is lost", child.error) for name in names)
-    return child.origin >= TOLD or (child.origin == PEERS and lost)
