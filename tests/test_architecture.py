@@ -53,7 +53,7 @@ FLOORS = (
     "__main__",
 )
 FLEET_FLOORS = (  # the same inside fleet/; scripts and launchers know no Fleet
-    "certs clusters lifeline log_lines metrics progress signals step_recorder",
+    "certs clusters lifeline log_file log_lines metrics progress signals step_recorder",
     "scripts",
     "role_maker",
     "telemetry",

@@ -9,15 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bireme.paths import new_file
+from bireme.paths import beginning_of
 
 from .. import progress
 from ..log_lines import texts_of
 from .job import Seat
+from .log_folder import begun
 from .pace import Pace
 from .runner import Files, Started
 
 __all__ = ["Child"]
+
+LONGEST_REPORT = 1 << 16  # bytes
 
 
 class Child:
@@ -33,9 +36,7 @@ class Child:
     ) -> None:
         self.seat = seat
         self.log = log_dir / seat.log
-        # where this run's part of the log begins
-        appends = append and self.log.is_file() and not self.log.is_symlink()
-        self.log_begin = self.log.stat().st_size if appends else 0
+        self.log_begin = 0  # where this run's part of the log begins
         self.exit_code: int | None = None
         self.told = False  # to end, by the launcher
         self.killed = False  # by a signal that it could not answer
@@ -50,10 +51,12 @@ class Child:
         self.total = 0.0  # steps there will be, if known
         self.total_is_guess = False
         self._rest = b""
-        if not self.log_begin:
-            new_file(self.log).close()
-        if self.curves:
-            self.curves.unlink(missing_ok=True)
+        self._cut = False
+        self.notices: list[str] = []  # for the user, to be shown once
+        with contextlib.suppress(OSError):  # the process may do without
+            self.log_begin = begun(self.log, append)
+            if self.curves:
+                self.curves.unlink(missing_ok=True)
         self._process = start(Files(self.log, self.curves))
         self.life, self.reports = self._process.life, self._process.reports
 
@@ -75,6 +78,7 @@ class Child:
             for line in lines:
                 with contextlib.suppress(ValueError, TypeError):
                     self._take(json.loads(line))
+            self._rest = self._rest[:LONGEST_REPORT]
         return True
 
     def _take(self, row: dict[str, Any]) -> None:
@@ -84,6 +88,9 @@ class Child:
         self.error = str(row.pop("error", self.error))
         self.origin = int(row.pop("origin", self.origin))
         self.counted.update(row.pop("counted", {}))
+        if (reason := row.pop("cut", "")) and not self._cut:
+            self._cut = True
+            self.notices.append(f"{self.seat}: its log {self.log} is cut: {reason}; it continues")
         self.figures.update({name: float(value) for name, value in row.items()})
         seen = self.seen
         self.pace.note(now, {name: seen[name] for name in ("step", "samples") if name in seen})
@@ -113,9 +120,12 @@ class Child:
 
     def tail(self, lines: int = 20) -> list[str]:
         """The last lines of its log."""
-        with open(self.log, "rb") as file:
-            file.seek(max(self.log_begin, os.path.getsize(self.log) - 200 * lines))
-            text = file.read().decode(errors="replace")
+        try:
+            with beginning_of(self.log) as file:
+                file.seek(max(self.log_begin, os.path.getsize(self.log) - 200 * lines))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return []
         return list(texts_of(text.splitlines()))[-lines:]
 
     def last_word(self) -> str:

@@ -14,7 +14,11 @@ NAME = "curves.svg"
 
 
 def draw_curves(children: Sequence[Child], log_dir: Path) -> Path | None:
-    """Draw one picture of all trainers; None if no trainer fetched a number."""
+    """Draw one picture of all trainers; None if no trainer fetched a number.
+
+    Raises:
+        OSError: the picture cannot be written.
+    """
     path = log_dir / NAME
     path.unlink(missing_ok=True)
     found = {str(c.seat): read(c.curves) for c in children if c.curves and c.curves.exists()}

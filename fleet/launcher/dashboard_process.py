@@ -11,6 +11,7 @@ from pathlib import Path
 from bireme.paths import new_file
 
 from .. import lifeline
+from .log_folder import opened
 
 __all__ = ["shown"]
 
@@ -22,7 +23,7 @@ PATIENCE = 5.0  # seconds between SIGTERM and SIGKILL
 def shown(log_dir: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Serve the dashboard during the block; `say` is told its address."""
     words = ["dashboard", "--log-dir", str(log_dir), "--port", str(PORT), "--any-port"]
-    with new_file(log_dir / "dashboardlog") as log:
+    with opened(new_file, log_dir / "dashboardlog") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "bireme", *words],
             env={**os.environ, lifeline.VARIABLE: str(os.getpid())},

@@ -3,19 +3,20 @@
 The table is live on a terminal; elsewhere one line per process is printed periodically.
 """
 
-import os
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import IO, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
 
 from bireme.text_tables import plain_text, table_of
 
-from ..log_lines import texts_of
 from .child import Child
+from .log_reader import LogReader
+from .output import given_up_if_full
 from .pace import clock_text
 
 __all__ = ["Display"]
@@ -23,6 +24,8 @@ __all__ = ["Display"]
 NONE = "-"
 FIRST, LAST = ("process", "state", "step"), ("samples/s", "left")
 MESSAGE = "bireme: "  # begins an error that ended a process
+MOST_PARTS = 16  # of a log in one refresh: the processes are watched in between
+MOST_WITHHELD = 200  # lines
 PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds between lines where nothing stays in place
 Figures = Mapping[str, float]
 
@@ -94,45 +97,55 @@ class Display:
         self._pause = 0.2 if self._live else PAUSE
         self._next = time.monotonic() + self._pause
         trainers = [child for child in children if child.seat.role == "trainer"]
-        self._logs: list[IO[bytes]] = []
         self._in_error = False
-        self.withheld: list[str] = []
+        self._withheld: deque[str] = deque(maxlen=MOST_WITHHELD)
         self.shown = trainers if echo_all else trainers[:1]
-        for child in self.shown:
-            self._logs.append(open(child.log, "rb"))  # noqa: SIM115  # until close
-            self._logs[-1].seek(child.log_begin)
+        self._logs = [LogReader(child.log, child.log_begin) for child in self.shown]
+        self.behind = False  # whether there is more to show at once
 
     def say(self, *lines: str) -> None:
         """Print permanent lines above the table."""
-        for line in lines:
+        if not lines:
+            return
+        with given_up_if_full(self._out):
             if self._live:
-                self._live.console.out(line, highlight=False)
+                self._live.console.out("\n".join(lines), highlight=False)
             else:
-                print(line, file=self._out)
-        self._out.flush()
+                print("\n".join(lines), file=self._out)
+            self._out.flush()
 
     def refresh(self, last: bool = False) -> None:
         """Show new output of trainers, and the table when due."""
+        self.behind = False
         for log in self._logs:
-            if output := self._without_error(_new_lines(log, last)):
-                self.say(*output)
+            self.behind |= self._show(log, last)
         if last or time.monotonic() >= self._next:
             if not self._live:
                 self._pause = min(1.5 * self._pause, LONGEST_PAUSE)
             self._next = time.monotonic() + self._pause
             self._draw(last)
 
+    def _show(self, log: LogReader, last: bool) -> bool:
+        """Show what is new in a log; whether there may be more."""
+        parts = 0
+        while lines := log.lines(last):
+            self.say(*self._without_error(lines))
+            parts += 1
+            if parts == MOST_PARTS and not last:
+                return True
+        return False
+
     def _without_error(self, lines: list[str]) -> list[str]:
         """Without the message that ends the process, which the launcher shows with the cause."""
         kept: list[str] = []
         for line in lines if self.table else ():
             self._in_error = line.startswith(MESSAGE) or (self._in_error and line[:2] == "  ")
-            (self.withheld if self._in_error else kept).append(line)
+            (self._withheld if self._in_error else kept).append(line)
         return kept if self.table else lines
 
     def unseen_tail(self, child: Child) -> list[str]:
         """The end of a child's log, or of what is shown here already, the rest."""
-        return self.withheld if child in self.shown and self.table else child.tail()
+        return list(self._withheld) if child in self.shown and self.table else child.tail()
 
     def where(self, child: Child) -> str:
         """Where the output of a child without an unseen tail is."""
@@ -152,8 +165,9 @@ class Display:
             self._stop_live()
             self.say(plain_text(head, rows, head[2:]))
         elif self._live:
-            self._live.start()
-            self._live.update(table_of(head, rows, head[2:]), refresh=True)
+            with given_up_if_full(self._out):
+                self._live.start()
+                self._live.update(table_of(head, rows, head[2:]), refresh=True)
         else:
             progress = zip(self._children, rows, strict=True)
             self.say(*(line for child, row in progress if (line := _brief(child, head, row))))
@@ -161,17 +175,9 @@ class Display:
     def _stop_live(self) -> None:
         """Remove the live table and continue in plain text."""
         if self._live:
-            self._live.stop()
+            with given_up_if_full(self._out):
+                self._live.stop()
             self._live = None
-
-
-def _new_lines(log: IO[bytes], last: bool) -> list[str]:
-    """New lines of a log; an unfinished line only if `last`."""
-    start = log.tell()
-    data = log.read()
-    whole = len(data) if last else data.rfind(b"\n") + 1
-    log.seek(start + whole, os.SEEK_SET)
-    return list(texts_of(data[:whole].decode(errors="replace").splitlines()))
 
 
 def _brief(child: Child, head: Sequence[str], row: Sequence[str]) -> str:

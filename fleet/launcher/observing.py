@@ -2,7 +2,6 @@
 TensorBoard, the dashboard, a trace of the whole run.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -48,17 +47,20 @@ def observed(
         if files is not None:
             stack.callback(files.close)
         also = None if files is None else files.take
-        recorder = Recorder(log_dir, find, append=job.append, also=also)
-        stack.callback(_end, recorder)
+        try:
+            recorder = Recorder(log_dir, find, append=job.append, also=also)
+            stack.callback(_end, recorder, say)
+        except OSError as error:  # a log ends no job
+            say(f"the job is not recorded: cannot write {error.filename}: {error.strerror}")
         if job.dashboard:
             stack.enter_context(shown(log_dir, say))
         yield
 
 
-def _end(recorder: Recorder) -> None:
+def _end(recorder: Recorder, say: Say) -> None:
     recorder.close()
     if recorder.fault:
-        print(f"bireme: the recording has ended early: {recorder.fault}", file=sys.stderr)
+        say(f"the recording has ended early: {recorder.fault}")
 
 
 # -- the trace -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from bireme.paths import end_of
 from .. import progress
 from . import keeper
 from .job import Job, Seat, arguments_of, inherited
+from .log_folder import opened
 from .ports import Reservation
 
 __all__ = ["Files", "LocalMachine", "LocalProcess", "Runner", "Started"]
@@ -89,7 +90,7 @@ class LocalProcess:
         keep = [sys.executable, "-I", "-S", keeper.__file__, str(control), str(pids)]
         run = [sys.executable, "-u", "-m", "bireme.fleet.scripts.script"]
         try:
-            with end_of(files.log) as log:
+            with opened(end_of, files.log) as log:
                 self._process = subprocess.Popen(
                     [*keep, *run, *command],
                     env=variables,

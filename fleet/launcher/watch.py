@@ -15,12 +15,14 @@ from bireme.job_token import ensure_token
 
 from ..scripts.uncaught import MISTAKE, USER_MISTAKE
 from ..signals import ENDING
+from ..telemetry.job_file import NAME as JOB_FILE
 from ..telemetry.job_file import JobFile, Process, last_steps
-from . import observing
+from . import log_folder, observing
 from .child import Child
 from .curves import draw_curves
 from .display import Display
 from .job import Job, Seat, command_of, seats
+from .output import unfailing
 from .runner import LocalMachine, Runner
 from .verdicts import origin_of, others_of, process_of, strays_of, verdict_on
 
@@ -53,7 +55,8 @@ def run_job(
         for seat in plan:
             say(f"{seat}: {seat.variables['PADDLE_CURRENT_ENDPOINT']}, log {log_dir / seat.log}")
 
-    log_dir.mkdir(parents=True, exist_ok=True)
+    say = unfailing(say)
+    log_folder.prepare(log_dir)
     environ = {**environ, **observing.prepare_trace(job, log_dir)}
     if job.cpu:
         environ["FLAGS_place"] = "cpu"
@@ -115,6 +118,7 @@ def _run_once(
     log_dir = Path(job.log_dir)
     with runner.reserved(job) as endpoints:
         plan = seats(job, endpoints)
+        log_folder.check(log_dir, plan, job.append)
         announce(plan)
         command = command_of(job)
         known = {} if job.quiet else last_steps(log_dir, command)
@@ -126,9 +130,16 @@ def _run_once(
             watch = Watch(children, job.grace, JobFile(log_dir, command), display, restarts)
             with observing.observed(job, log_dir, watch.processes, display.say):
                 code = watch.run()
-            if drawn := draw_curves(children, log_dir):
-                display.say(f"curves: {drawn}")
+            _draw(children, log_dir, display.say)
             return code, bool(watch.stopped)
+
+
+def _draw(children: Sequence[Child], log_dir: Path, say: Callable[[str], None]) -> None:
+    try:
+        if drawn := draw_curves(children, log_dir):
+            say(f"curves: {drawn}")
+    except OSError as error:  # the job's own exit code counts
+        say(f"no curves: {error.strerror}")
 
 
 @contextmanager
@@ -178,6 +189,7 @@ class Watch:
         self._servers_until: float | None = None
         self._ending = False
         self._said: Child | None = None  # whose failure has been shown
+        self._file_lost = False
         self._tell()
 
     def run(self) -> int:
@@ -216,12 +228,14 @@ class Watch:
     def _turn(self, timeout: float) -> None:
         """Handle events for up to `timeout` seconds."""
         ended = []
-        for key, _ in self._selector.select(timeout):
+        for key, _ in self._selector.select(0 if self._display.behind else timeout):
             child, is_life = key.data
             if is_life:
                 ended.append(child)
             elif not child.read_reports():
                 self._selector.unregister(child.reports)
+            self._display.say(*child.notices)
+            child.notices.clear()
         for child in ended:
             self._selector.unregister(child.life)
             child.reap()
@@ -248,8 +262,13 @@ class Watch:
         return True
 
     def _tell(self) -> None:
-        """Update the job's file."""
-        self._file.tell(self.processes())
+        """Update the job's file, as far as it can be written."""
+        try:
+            self._file.tell(self.processes())
+        except OSError as error:
+            if not self._file_lost:
+                self._file_lost = True
+                self._display.say(f"cannot write {JOB_FILE}: {error.strerror}; the job continues")
 
     def processes(self) -> list[Process]:
         """The children as the job's file lists them."""

@@ -9,7 +9,7 @@ import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from bireme.extras import library
 
@@ -20,6 +20,7 @@ from ..launcher.runner import Files, LocalProcess
 __all__ = ["News", "Order", "Seated"]
 
 FUNCTION = str(Path(__file__).with_name("function.py"))
+PART = 1 << 20  # bytes of a log that are sent at once
 PAUSE = 0.2  # seconds between two looks at the log
 News = tuple[str, Any]  # pid, log, reports, curves, result or exit, and its value
 
@@ -109,10 +110,14 @@ def _followed(process: LocalProcess, log: Path) -> Iterator[News]:
                     yield "reports", data
                 else:
                     open_ends.remove(end)
-            if lines := text.read():
-                yield "log", lines
-        if lines := text.read():
-            yield "log", lines
+            yield from _parts(text)
+        yield from _parts(text)
+
+
+def _parts(text: IO[bytes]) -> Iterator[News]:
+    """What is new in a log, a bounded part at a time."""
+    while part := text.read(PART):
+        yield "log", part
 
 
 def _left(path: Path | None, kind: str) -> Iterator[News]:

@@ -3,6 +3,7 @@
 Ray places the actors, all or none, and starts one again that has died.
 """
 
+import json
 import os
 import signal
 import threading
@@ -17,7 +18,9 @@ from bireme.extras import library
 from bireme.paths import end_of, new_file
 
 from ..launcher.job import BLAS, Job, Seat, arguments_of
+from ..launcher.log_folder import opened
 from ..launcher.runner import Files, Started
+from ..log_file import LogFile
 from .actor import Order, Seated
 
 __all__ = ["RayCluster", "Resources"]
@@ -169,12 +172,17 @@ class RayProcess:
 
     def _follow(self, order: Order) -> None:
         try:
-            with end_of(Path(self._files.log), buffering=0) as log:
+            with opened(end_of, Path(self._files.log)) as file:
+                log = LogFile(file.fileno(), self._cut, closefd=False)
                 while self._is_restarting(order, log.write):
                     time.sleep(PAUSE)
         finally:
             os.close(self._reports_end)
             os.close(self._life_end)
+
+    def _cut(self, reason: str) -> None:
+        row = json.dumps({"cut": reason, "time": time.monotonic()})
+        self._take("reports", f"{row}\n".encode(), None)
 
     def _is_restarting(self, order: Order, log: Any) -> bool:
         """Run the process to its end; True if its actor has yet to be started again for it."""
@@ -206,7 +214,7 @@ class RayProcess:
         elif kind == "exit":
             self._code = value
         elif kind == "curves" and self._files.curves:
-            with new_file(Path(self._files.curves)) as file:
+            with suppress(OSError), new_file(Path(self._files.curves)) as file:
                 file.write(value)
         elif kind == "result" and self._rank >= 0:
             self._results[self._rank] = value

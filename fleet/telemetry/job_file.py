@@ -63,18 +63,26 @@ class JobFile:
         self._said: Sequence[Process] = ()
 
     def tell(self, processes: Sequence[Process]) -> None:
+        """
+        Raises:
+            OSError: it cannot be written; the next call tries again.
+        """
         if processes == self._said:
             return
-        self._said = processes
         job = Job(os.getpid(), tuple(processes), self._command)
         self._write(NAME, msgspec.to_builtins(job))
         self._write(TARGETS, [_target(p) for p in processes if p.admin and p.exit_code is None])
+        self._said = processes
 
     def _write(self, name: str, content: Any) -> None:
         draft = self._folder / f".{name}.{os.getpid()}"
-        with new_file(draft) as file:
-            file.write(json.dumps(content, indent=1).encode() + b"\n")
-        draft.replace(self._folder / name)
+        try:
+            with new_file(draft) as file:
+                file.write(json.dumps(content, indent=1).encode() + b"\n")
+            draft.replace(self._folder / name)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
 
 def _target(process: Process) -> dict[str, Any]:

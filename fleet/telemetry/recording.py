@@ -75,7 +75,7 @@ class Recorder:
         try:
             self._follow()
         except OSError as error:  # training goes on without it
-            self.fault = f"cannot write {self._file.name}: {error.strerror}"
+            self.fault = f"cannot write {error.filename or self._file.name}: {error.strerror}"
 
     def _follow(self) -> None:
         began, count = time.monotonic(), 0

@@ -310,6 +310,65 @@ def test_the_cause_comes_before_its_effects_and_once(launch: Launch) -> None:
     assert out.index("ended with it") < out.index("process    state")
 
 
+def test_a_full_disk_of_logs_ends_no_job_and_is_said_once(launch: Launch, tmp_path: Path) -> None:
+    body = """
+        import resource
+        if role == "TRAINER":
+            print("kept")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5, resource.RLIM_INFINITY))
+            print("lost")
+            print("lost", file=sys.stderr)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            print("kept again")
+            sys.exit(3 * index)
+    """
+    code, out = finish(launch(body, "--servers", "1", "--grace", "0.5"))
+    assert code == 3
+    assert "Traceback" not in out
+    for i in range(2):
+        log = f"logs/trainerlog.{i}"
+        assert out.count(f"trainer {i}: its log {log} is cut: File too large; it continues\n") == 1
+        assert (tmp_path / log).read_text() == (
+            "kept\n\nbireme: 5 bytes of this log are missing: File too large\nkept again\n"
+        )
+
+
+@pytest.mark.parametrize("missing", ["job.json", "record.jsonl", "curves.svg"])
+def test_a_file_that_the_launcher_cannot_write_ends_no_job(
+    launch: Launch, tmp_path: Path, missing: str
+) -> None:
+    (tmp_path / "logs" / missing).mkdir(parents=True)
+    code, out = finish(launch(SILENT, "--servers", "1", "--trainers", "1"))
+    assert code == 0
+    assert "Traceback" not in out
+    assert [line for line in out.splitlines() if "Is a directory" in line]
+
+
+@pytest.mark.parametrize("taken", ["logs", "logs/trainerlog.1/folder"])
+def test_logs_that_cannot_be_written_are_a_mistake_before_anything_starts(
+    launch: Launch, tmp_path: Path, taken: str
+) -> None:
+    (tmp_path / taken).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / taken).touch()
+    code, out = finish(launch("print(1)"))
+    assert code == 2
+    assert "Traceback" not in out
+    assert out.startswith("bireme: ConfigError: cannot write logs: ")
+    assert f"at {tmp_path / taken.removesuffix('/folder')}\n" in out
+
+
+def test_the_job_continues_where_the_launcher_cannot_print(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('x' * 100000)")
+    command = [sys.executable, "-m", "bireme", "launch", "--log-dir", "logs", "script.py"]
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 0
+    assert ran.stderr == (
+        "bireme: the launcher's output ends here: No space left on device; the job continues\n"
+    )
+    assert len((tmp_path / "logs" / "trainerlog.1").read_text()) == 100001
+
+
 def test_on_a_terminal_the_table_stays_in_place(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import time\nfrom bireme.fleet.progress import report\n"
