@@ -158,13 +158,14 @@ def survey(program: Program, startup: Program) -> Survey:
         ProgramError: it has no updates, or updates without an optimizer.
         UnsupportedError: it asks for what cannot be split; the hint names the alternative.
     """
+    _check_optimizers(program)
     block = program.global_block()
     clips = frozenset(i for i, op in enumerate(block.ops) if is_clip(op))
     optimize = [
         i for i, op in enumerate(block.ops) if op.role == OpRole.Optimize and i not in clips
     ]
     schedule = [i for i, op in enumerate(block.ops) if op.role & OpRole.LRSched]
-    return Survey(
+    found = Survey(
         program,
         startup,
         tuple(_updates(program, [block.ops[i] for i in optimize])),
@@ -173,6 +174,58 @@ def survey(program: Program, startup: Program) -> Survey:
         frozenset(optimize) | frozenset(schedule),
         tuple(_lookups(program)),
     )
+    _check_trainers(found)
+    return found
+
+
+def _check_optimizers(program: Program) -> None:
+    """Check that every update can run on a server.
+
+    Raises:
+        UnsupportedError: one runs in a branch, or its gradient is made for all-reduce.
+    """
+    for block in program.blocks:
+        for op in block.ops:
+            if op.type == "dgc":
+                raise UnsupportedError(
+                    "DGCMomentumOptimizer with parameter servers",
+                    where=f"op: {op}",
+                    hint="use Momentum, or all-reduce, whose exchanges it compresses",
+                )
+            if block.idx and is_optimizer(op):
+                raise UnsupportedError(
+                    f"parameter {op.input('Param')[0]!r} is updated in a branch, as by "
+                    "GradientMergeOptimizer, and servers update it in every round",
+                    where=f"op: {op}",
+                    hint="use the inner optimizer, with larger batches",
+                )
+
+
+def _check_trainers(found: Survey) -> None:
+    """Check that trainers write no parameter, and only look rows up in tables that they do not
+    hold.
+
+    Raises:
+        UnsupportedError: naming the operator and the parameter.
+    """
+    updates = {id(op) for update in found.updates for op in update.ops}
+    tables = set(found.tables)
+    for op in (op for block in found.program.blocks for op in block.ops if id(op) not in updates):
+        looks_up = op.type.removesuffix("_grad") in LOOKUPS
+        read = () if looks_up else (n for n in op.input_arg_names if n in tables)
+        for name in read:
+            raise UnsupportedError(
+                f"operator {op.type!r} needs all rows of the distributed table {name!r}",
+                where=f"op: {op}",
+                hint="use an embedding with a size and without is_distributed",
+            )
+        for name in (n for n in op.output_arg_names if n in found.by_param):
+            raise UnsupportedError(
+                f"operator {op.type!r} writes parameter {name!r} on a trainer, as "
+                "LookaheadOptimizer does, and the value of the servers would replace it",
+                where=f"op: {op}",
+                hint="with servers, only the optimizer may write parameters",
+            )
 
 
 def is_clip(op: Operator) -> bool:

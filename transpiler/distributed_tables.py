@@ -162,7 +162,7 @@ def _update(
     Returns the name of the merged gradient, and `table:variable` for each accumulator.
     """
     home, update = block.program.global_block(), survey.by_param[table.param]
-    _check_update(table, update)
+    _check_update(table, update, survey.program.global_block())
     local = table.local_shape(len(plan.cluster.endpoints))
     declare(home, update.param, shape=local, persistable=True).type = VarType.SELECTED_ROWS
     grad = table.grad if plan.merges else _pushed(plan, table, server, 0)
@@ -186,17 +186,21 @@ def _update(
     return grad, state
 
 
-def _check_update(table: Table, update: Update) -> None:
+def _check_update(table: Table, update: Update, block: Block) -> None:
     """Check that a row can be updated from its gradient alone.
 
     Raises:
         UnsupportedError: by weight decay, from a dense gradient, or by a rule for whole parameters.
     """
     kind = update.optimizer.type
+    after = next((op for op in update.ops[1:] if _reads_rows(op, update, block)), None)
     if not update.sparse:
         problem, hint = "has a dense gradient", "use is_sparse=True, and no weight decay for it"
     elif update.ops[0] is not update.optimizer:
         problem, hint = "decays", "give its ParamAttr regularizer=L2Decay(0.0)"
+    elif after is not None:
+        problem = f"is averaged by {after.type}, which looks at all rows"
+        hint = "give its ParamAttr do_model_average=False"
     elif kind in WHOLE:
         problem, hint = f"is updated by {kind}, which looks at all rows", "use Adam or Adagrad"
     else:
@@ -204,6 +208,11 @@ def _check_update(table: Table, update: Update) -> None:
     raise UnsupportedError(
         f"the distributed table {table.param!r} {problem}", where=f"op: {update.ops[0]}", hint=hint
     )
+
+
+def _reads_rows(op: Operator, update: Update, block: Block) -> bool:
+    rows = (name for name in op.input_arg_names if update.has_rows(block.var(name)))
+    return update.param.name in op.input_arg_names or any(rows)
 
 
 def _mean(name: str, trainers: int) -> Operator:

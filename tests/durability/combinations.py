@@ -75,9 +75,9 @@ RATES: dict[str, Callable[[], Rate]] = {
     "polynomial_decay": lambda: _l.polynomial_decay(BEGIN, 3, 0.01, cycle=True),
     "piecewise_decay": lambda: _l.piecewise_decay([2, 4], [BEGIN, BEGIN / 2, BEGIN / 4]),
     "cosine_decay": lambda: _l.cosine_decay(BEGIN, 2, 3),
-    "linear_lr_warmup": lambda: _l.linear_lr_warmup(BEGIN, 4, 0.0, BEGIN),
+    "linear_lr_warmup": lambda: _l.linear_lr_warmup(BEGIN, 4, 0.01, BEGIN),
     "warm-up, then exponential_decay": lambda: _l.linear_lr_warmup(
-        _l.exponential_decay(BEGIN, 3, 0.5), 4, 0.0, BEGIN
+        _l.exponential_decay(BEGIN, 3, 0.5), 4, 0.01, BEGIN
     ),
 }
 

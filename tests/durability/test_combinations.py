@@ -2,7 +2,6 @@
 bits, or does not begin.
 """
 
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ from bireme.arrays import random
 from bireme.arrays.random import adopt_seed
 from tests.support.crashes import Crash
 from tests.support.lives import Life
-from tests.support.thorough import only_thorough
 
-from .combinations import OPTIMIZERS, RATES, TABLES, Combination
-from .ways import EXACT, WAYS, is_known, outcome_of, run
+from .combinations import Combination
+from .ways import EXACT, outcome_of, run
 
 SAMPLE = {
     ("Adam", "dense", "exponential_decay"): ("launcher",),
@@ -52,10 +50,21 @@ def test_rows_created_after_a_restart_have_the_values_of_the_first_life(
     found.check_equals(whole)
 
 
-@only_thorough
-@pytest.mark.parametrize(("optimizer", "table"), list(product(OPTIMIZERS, TABLES)))
-def test_every_combination_is_exact_or_refused(optimizer: str, table: str, tmp_path: Path) -> None:
-    for rate in RATES:
-        found = outcome_of(Combination(optimizer, table, rate), tmp_path)
-        assert found.keys() == WAYS.keys()
-        assert all(map(is_known, found.values())), (rate, found)
+REFUSED = {
+    ("DGCMomentum", "dense"): "DGCMomentumOptimizer with parameter servers",
+    ("GradientMerge over SGD", "`is_sparse`"): "is updated in a branch, as by GradientMergeOpt",
+    ("Lookahead over SGD", "dense"): "on a trainer, as LookaheadOptimizer does",
+    ("Lookahead over SGD", "growing"): "needs all rows of the distributed table 'table'",
+    ("SGD with ModelAverage", "distributed"): "'table' is averaged by average_accumulates",
+    ("SGD with ExponentialMovingAverage", "growing"): "'table' is averaged by elementwise_mul",
+    ("Adamax", "`is_sparse`"): "optimizer 'adamax' has no form for sparse gradients",
+}
+
+
+@pytest.mark.parametrize("of", REFUSED)
+def test_what_servers_cannot_update_is_refused_before_training(
+    of: tuple[str, str], tmp_path: Path
+) -> None:
+    (found,) = outcome_of(Combination(*of, "constant"), tmp_path, ["server"]).values()
+    assert found.startswith("refused: ")
+    assert REFUSED[of] in found

@@ -1,5 +1,8 @@
 """Ways in which the processes of a job die, each twice, and what comes of them."""
 
+import contextlib
+import io
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,19 @@ from tests.support.lives import Life, run_lives
 
 from .combinations import Combination, feed
 
-__all__ = ["EXACT", "WAYS", "is_known", "outcome_of", "run"]
+__all__ = [
+    "EXACT",
+    "REFUSED",
+    "SAVED",
+    "SERVERS",
+    "STEPS",
+    "TRAINERS",
+    "WAYS",
+    "is_known",
+    "outcome_of",
+    "run",
+    "tried",
+]
 
 STEPS, SAVED, SERVERS, TRAINERS = 6, 2, 2, 2
 EXACT, REFUSED = "exact", "refused: "
@@ -111,7 +126,19 @@ def outcome_of(built: Combination, root: Path, ways: Iterable[str] = tuple(WAYS)
         whole = run(built, [Life()], root, "checkpoint")
     except BiremeError as error:
         return dict.fromkeys(ways, f"failed, undisturbed: {type(error).__name__}: {error}")
+    if not all(np.isfinite([*losses.values()]).all() for losses, _ in whole.results):
+        return dict.fromkeys(ways, "failed, undisturbed: the loss is not finite")
     return {way: _compared(built, way, root, whole) for way in ways}
+
+
+def tried(built: Combination) -> dict[str, str]:
+    """What comes of every way, in this process, without what servers print."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bireme-durability-") as folder,
+        flags.restored(),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        return outcome_of(built, Path(folder) / "kept")
 
 
 def is_known(outcome: str) -> bool:
