@@ -8,6 +8,7 @@ compute, in the program's order, so the bits are the same. The file decides whic
 and where new values go; it knows scopes, no sockets.
 """
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,10 +18,8 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.ir import Block, Operator, Program, VarType
-from bireme.runtime.flat_updates import SMALL, Column, FlatUpdate, kind_of, size_of
+from bireme.runtime.flat_updates import SMALL, Column, FlatUpdate, Gradients, kind_of, size_of
 from bireme.runtime.scope import Cell, Scope
-
-from .adjoining import Adjoining
 
 __all__ = ["Fusion", "Rule", "read_rule"]
 
@@ -28,6 +27,7 @@ Slots = Mapping[str, Array]  # where new parameters are wanted
 
 PIECE = 1 << 15  # elements: five float32 arrays of this size fit a core's cache
 _HOLDERS = 2  # of a view: its column and the cell
+MAX_CACHED_SPANS = 8  # regions of shared memory
 
 
 # -- which blocks ------------------------------------------------------------------------------
@@ -138,8 +138,7 @@ class _Group:
         self._columns = self._update.columns()
         self._cells = [cells(names) for names in self._update.names]
         self._terms = [cells(names) for names in zip(*(r.terms for r in rules), strict=True)]
-        others = self._update.others
-        self._others = dict(zip(others, cells(others), strict=True))
+        self._others = cells(self._update.others)
         self._adjoining = Adjoining()
 
     def apply(self, slots: Slots, scratch: dict[Any, Array]) -> bool:
@@ -150,23 +149,20 @@ class _Group:
         dtype, piece = terms[0].dtype, min(PIECE, terms[0].size)
         if dtype not in scratch:
             scratch[dtype] = np.empty(PIECE, dtype)
-        room = scratch[dtype]
-
-        def gradient(part: slice) -> Array:
-            return _merged([term[part] for term in terms], self._factor, room)
-
+        gradients = Gradients(terms, self._factor, scratch[dtype])
         places = [self._places(names, slots) for names in self._update.names]
         targets = [self._target(c, p, piece) for c, p in zip(self._columns, places, strict=True)]
-        self._update.run(self._columns, gradient, targets, lambda n: self._others[n].value, piece)
+        others = [cell.value for cell in self._others]
+        self._update.run(self._columns, gradients, targets, others, piece)
         for column, cells, place, target in zip(
             self._columns, self._cells, places, targets, strict=True
         ):
-            _settle(column, cells, place, target)
+            _assign(column, cells, place, target)
         return True
 
     def _loaded(self, terms: Sequence[Array]) -> bool:
         """Whether the columns hold the present values, and the terms are like them."""
-        if not all(type(cell.value) is np.ndarray for cell in self._others.values()):
+        if not all(type(cell.value) is np.ndarray for cell in self._others):
             return False
         values = [[cell.value for cell in cells] for cells in self._cells]
         held = all(c.holds(old) for c, old in zip(self._columns, values, strict=True))
@@ -197,7 +193,8 @@ class _Group:
         if wanted is not None:
             return wanted
         repeated = column.numbers and piece < self._columns[0].flat.size
-        if not places and not repeated and column.overwritable(_HOLDERS):
+        free = column.copied or not places
+        if free and not repeated and column.overwritable(_HOLDERS):
             return column.flat
         return np.empty_like(column.flat)
 
@@ -213,33 +210,66 @@ def _flat(cells: Sequence[Cell]) -> Array:
         return None
 
 
-def _merged(terms: list[Array], factor: float | None, room: Array) -> Array:
-    """The sum of `terms` in their order, times `factor`, as the operators compute it."""
-    out, total = room[: terms[0].size], terms[0]
-    for term in terms[1:]:
-        total = np.add(total, term, out=out)
-    if factor is not None:
-        total = np.multiply(total, total.dtype.type(factor), out=out)
-    return total
-
-
-def _settle(column: Column, cells: Sequence[Cell], places: list[Array], target: Array) -> None:
+def _assign(column: Column, cells: Sequence[Cell], places: list[Array], target: Array) -> None:
     """Let the cells hold the new values, in the wanted places where there are some."""
-    if target is column.flat:
-        return
-    column.move(target, column.views)
-    if places and not np.may_share_memory(target, places[0]):
-        for place, view in zip(places, column.views, strict=True):
-            place[...] = view
-        column.forget()
-    elif places:
+    if places and np.may_share_memory(target, places[0]):
         column.borrow(target, places)
-    _put(cells, places or column.views)
+    elif places:
+        column.copy_to(target, places)
+    elif target is column.flat and not column.copied:
+        return
+    else:
+        column.move(target, column.views)
+    _put(cells, column.views)
 
 
 def _put(cells: Sequence[Cell], arrays: Sequence[Array]) -> None:
     for cell, array in zip(cells, arrays, strict=True):
         cell.value = array
+
+
+# -- memory of new values ----------------------------------------------------------------------
+class Adjoining:
+    """The flat array over a list of arrays that stand end to end.
+
+    Lists are known again by their first array, which is not held: whoever offers memory wants to
+    know whether anybody uses it.
+    """
+
+    def __init__(self) -> None:
+        self._spans: dict[int, tuple[weakref.ref[Any], tuple[int, int] | None]] = {}
+
+    def __call__(self, arrays: Sequence[Array]) -> Array | None:
+        """One array for all of them; None if there are none, or gaps between them."""
+        if not arrays:
+            return None
+        first = arrays[0]
+        if len(arrays) == 1:
+            return first.reshape(-1) if first.flags.c_contiguous else None
+        known = self._spans.get(id(first))
+        if known is None or known[0]() is not first:
+            if len(self._spans) > MAX_CACHED_SPANS:
+                self._spans.clear()
+            known = self._spans[id(first)] = (weakref.ref(first), _span(arrays))
+        if known[1] is None:
+            return None
+        offset, size = known[1]
+        return np.ndarray(size, first.dtype, first.base, offset)
+
+
+def _span(arrays: Sequence[Array]) -> tuple[int, int] | None:
+    """Where in their base these arrays begin, and how many elements they have, if they stand end
+    to end there.
+    """
+    base, begin = arrays[0].base, arrays[0].ctypes.data
+    if not isinstance(base, np.ndarray) or base.ndim != 1:
+        return None
+    end = begin
+    for array in arrays:
+        if array.base is not base or array.ctypes.data != end:
+            return None
+        end += array.nbytes
+    return begin - base.ctypes.data, (end - begin) // arrays[0].itemsize
 
 
 # -- which blocks work by themselves -----------------------------------------------------------

@@ -172,23 +172,24 @@ class Decoder:
         received, self._begun = self._begun, None
         return received
 
-    def frame(self) -> Iterator[memoryview | Received]:
-        """Read one frame in place: the buffers to be filled next, one after the other, and at last
-        the frame.
+    def frames(self) -> Iterator[memoryview | Received]:
+        """Read frames in place: of each one the buffers to be filled next, one after the other, and
+        then the frame.
 
         Raises:
             FormatError: what was filled is no head.
         """
-        first = bytearray(_HEAD.size)
-        yield memoryview(first)
-        rest = bytearray(self._rest_of(first))
-        yield memoryview(rest)
-        self._begin(bytes(first + rest))
-        received, self._begun = self._begun, None
-        while self._targets:
-            yield memoryview(self._targets.pop())
-        assert received is not None
-        yield received
+        while True:
+            first = bytearray(_HEAD.size)
+            yield memoryview(first)
+            rest = bytearray(self._rest_of(first))
+            yield memoryview(rest)
+            self._begin(bytes(first + rest))
+            received, self._begun = self._begun, None
+            while self._targets:
+                yield memoryview(self._targets.pop())
+            assert received is not None
+            yield received
 
     def _rest_of(self, first: bytearray) -> int:
         """How many bytes of a frame's head follow the first ones, which give their number."""

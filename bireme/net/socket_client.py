@@ -103,11 +103,11 @@ class SocketExchange:
             raise self._over
         reader = self._carrier.reader
         try:
-            for wanted in decoder.frame():
+            for wanted in decoder.frames():
                 if isinstance(wanted, Received):
                     return wanted
                 reader.fill(wanted, self._until)
-            raise AssertionError("a decoder ends with a frame")
+            raise AssertionError("frames never end")
         except TimeoutError:
             self._over = Unreachable("an answer may still come", peer=self._name)
             raise DeadlineExceeded(

@@ -160,13 +160,11 @@ class _Channel:
         self._timer.cancel()
         self._send([sockets.reply(self._listener.life)])
         self._read_ahead()
-        decoder = self._connection.decoder
-        while True:
-            for wanted in decoder.frame():
-                if isinstance(wanted, Received):
-                    self._hear(wanted)
-                else:
-                    yield wanted
+        for wanted in self._connection.decoder.frames():
+            if isinstance(wanted, Received):
+                self._hear(wanted)
+            else:
+                yield wanted
 
     def _read_ahead(self) -> None:
         """Take in more at a time, now that the peer is known."""

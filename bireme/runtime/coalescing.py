@@ -4,7 +4,7 @@ A step gathers the gradients and calls the kernel once on flat memory; the varia
 are views of it (see `flat_updates`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from types import ModuleType
@@ -14,7 +14,7 @@ from bireme.ir import Block
 
 from .analysis import Access
 from .context import Layout
-from .flat_updates import SMALL, Column, FlatUpdate, kind_of, size_of
+from .flat_updates import SMALL, Column, FlatUpdate, Gradients, kind_of, size_of
 from .sends import is_announced
 from .steps import CONTEXT, Frame, Step
 
@@ -84,7 +84,8 @@ class _Group:
 
     def __init__(self, access: Access, layout: Layout, xp: ModuleType) -> None:
         self._update = FlatUpdate(access.ops, xp)
-        self._xp, self._slot_of = xp, layout.slots
+        self._xp = xp
+        self._others = [layout.slots[name] for name in self._update.others]
         self._slots = [[layout.slots[name] for name in names] for names in self._update.names]
         self._reads = [itemgetter(*at) for at in self._slots]
         self._gradients = itemgetter(*(layout.slots[op.inputs["Grad"][0]] for op in access.ops))
@@ -110,14 +111,12 @@ class _Group:
         empty = self._xp.empty_like
         gradient = self._xp.concatenate([g.reshape(-1) for g in self._gradients(frame)])
         targets = [c.flat if c.overwritable(_HOLDERS) else empty(c.flat) for c in columns]
-        self._update.run(columns, gradient.__getitem__, targets, self._other(frame))
+        others = [frame[slot] for slot in self._others]
+        self._update.run(columns, Gradients([gradient]), targets, others)
         for column, target, at in zip(columns, targets, self._slots, strict=True):
             if target is not column.flat:
                 column.move(target, column.views)
                 _put(frame, column, at)
-
-    def _other(self, frame: Frame) -> Callable[[str], Any]:
-        return lambda name: frame[self._slot_of[name]]
 
 
 def _put(frame: Frame, column: Column, slots: Sequence[int]) -> None:

@@ -6,12 +6,12 @@ bitwise the same results. Local steps (`coalescing`) and parameter servers use t
 that is referenced elsewhere is never overwritten; new values are written to other memory.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from operator import is_
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from bireme.ops.table import ROWS, Role
 from .binding import parameters_of
 from .compiled_forms import form_of
 
-__all__ = ["SMALL", "Column", "FlatUpdate", "kind_of", "size_of"]
+__all__ = ["SMALL", "Column", "FlatUpdate", "Gradients", "kind_of", "size_of"]
 
 SMALL = 1 << 14  # elements: larger parameters do not gain from grouping
 _IGNORED = ("op_role_var", "op_namescope", "op_device", "op_role")
@@ -77,8 +77,9 @@ class Column:
     def __init__(self, numbers: bool) -> None:
         self.numbers = numbers
         self.flat: Array = None
-        self.views: list[Array] = []
+        self.views: list[Array] = []  # what the variables hold
         self._own = False  # whether this column, or its only member, owns the memory
+        self._parts: list[Array] = []  # of the flat array, where variables hold copies of them
 
     def holds(self, values: Sequence[Array]) -> bool:
         """Whether these values are the views."""
@@ -90,6 +91,8 @@ class Column:
         """
         if not self._own:
             return False
+        if self._parts:
+            return not shared(self.flat, 1 + len(self._parts))
         if self.flat.base is not None:  # references to one member's array
             return not any_shared(self.views, holders + 1)
         # A view of a view refers to the flat array.
@@ -101,23 +104,56 @@ class Column:
         if len(values) > 1 or not first.flags.c_contiguous:
             self.move(xp.concatenate([v.reshape(-1) for v in values]), values)
             return
-        self.flat, self.views = first.reshape(-1), [first]
+        self.flat, self.views, self._parts = first.reshape(-1), [first], []
         self._own = first.base is None and bool(getattr(first.flags, "writeable", True))
 
     def move(self, flat: Array, like: Sequence[Array]) -> None:
         """Make `flat`, owned by this column, the memory, split into views of these shapes."""
-        ends = accumulate((v.size for v in like), initial=0)
-        cuts = zip(pairwise(ends), like, strict=True)
-        self.views = [flat[i:j].reshape(v.shape) for (i, j), v in cuts]
+        self.views, self._parts = _cut(flat, like), []
         self.flat, self._own = flat, flat.base is None
 
     def borrow(self, flat: Array, views: list[Array]) -> None:
         """Use memory owned elsewhere for the values; it is not overwritten."""
-        self.flat, self.views, self._own = flat, views, False
+        self.flat, self.views, self._own, self._parts = flat, views, False, []
 
-    def forget(self) -> None:
-        """Forget the views after the variables were given other arrays."""
-        self.flat, self.views, self._own = None, [], False
+    def copy_to(self, flat: Array, arrays: list[Array]) -> None:
+        """Own `flat`, and let variables hold `arrays`, copies of its parts."""
+        if flat is not self.flat or not self._parts:
+            self._parts = _cut(flat, arrays)
+        for array, part in zip(arrays, self._parts, strict=True):
+            array[...] = part
+        self.flat, self.views, self._own = flat, arrays, True
+
+    @property
+    def copied(self) -> bool:
+        """Whether the variables hold copies."""
+        return bool(self._parts)
+
+
+def _cut(flat: Array, like: Sequence[Array]) -> list[Array]:
+    """Views of consecutive parts of `flat`, of the shapes of these arrays."""
+    ends = accumulate((v.size for v in like), initial=0)
+    return [flat[i:j].reshape(v.shape) for (i, j), v in zip(pairwise(ends), like, strict=True)]
+
+
+class Gradients(NamedTuple):
+    """A flat gradient: the sum of `terms` in their order, times `factor`; `scratch` holds as many
+    elements as one piece of it.
+    """
+
+    terms: Sequence[Array]
+    factor: float | None = None
+    scratch: Array = None
+
+    def merged(self, part: slice) -> Array:
+        """A part of the gradient, as the operators compute it."""
+        total = self.terms[0][part]
+        out = None if self.scratch is None else self.scratch[: total.size]
+        for term in self.terms[1:]:
+            total = np.add(total, term[part], out=out)
+        if self.factor is not None:
+            total = np.multiply(total, total.dtype.type(self.factor), out=out)
+        return total
 
 
 class FlatUpdate:
@@ -165,27 +201,27 @@ class FlatUpdate:
     def run(
         self,
         columns: Sequence[Column],
-        gradient: Callable[[slice], Array],
+        gradients: "Gradients",
         targets: Sequence[Array],
-        other: Callable[[str], Any],
+        others: Sequence[Any],
         piece: int = 0,
     ) -> None:
         """Compute new values into `targets`, flat arrays that may be the columns' own.
 
-        `gradient` returns a slice of the flat gradient; `other` returns a shared value by name;
-        `piece` is the number of elements per kernel call.
+        `others` are the shared values, in the order of their names; `piece` is the number of
+        elements per kernel call.
         """
         size, kernel = columns[0].flat.size, self._kernel
         arguments = self._fixed.copy()
-        for at, name in self._others:
-            arguments[at] = other(name)
+        for (at, _), value in zip(self._others, others, strict=True):
+            arguments[at] = value
         pairs = [(c.flat, t, c.numbers) for c, t in zip(columns, targets, strict=True)]
         for begin in range(0, size, piece or size):
             part = slice(begin, begin + (piece or size))
             for at, (flat, _, numbers) in zip(self._changed, pairs, strict=True):
                 arguments[at] = flat[:1] if numbers else flat[part]
             out = tuple([target[:1] if numbers else target[part] for _, target, numbers in pairs])
-            arguments[self._gradient] = gradient(part)
+            arguments[self._gradient] = gradients.merged(part)
             arguments[self._out] = out if len(out) > 1 else out[0]
             kernel(*arguments)
         for _, target, numbers in pairs:

@@ -11,11 +11,11 @@ def begin_frame(data: bytes, attach: Mappings | None = None) -> Received | memor
     buffer that `data` does not fill; None if it ends within the head.
     """
     at = 0
-    for number, wanted in enumerate(Decoder(attach=attach).frame()):
+    for number, wanted in enumerate(Decoder(attach=attach).frames()):
         if isinstance(wanted, Received):
             return wanted
         if at + len(wanted) > len(data):
             return wanted if number > 1 else None
         wanted[:] = data[at : at + len(wanted)]
         at += len(wanted)
-    raise AssertionError("a decoder ends with a frame")
+    raise AssertionError("frames never end")
