@@ -18,6 +18,7 @@ from bireme.io.catalog import (
     look_at,
 )
 from bireme.io.checkpoint import Checkpoint, outdated, prune
+from bireme.io.directory_lock import owning
 from bireme.io.files import written
 from bireme.io.streams import write_value
 from bireme.paths import file_of
@@ -135,7 +136,8 @@ def remove_old(root: Path, keep: int, only_say: bool) -> str:
     listed(root)
     old = outdated(root, keep)
     if not only_say:
-        prune(root, keep)
+        with owning(root, "local", "bireme checkpoint prune"):
+            prune(root, keep)
     said = "would remove" if only_say else "removed"
     return "\n".join(f"{said} {folder}" for folder in old) or "nothing to remove"
 

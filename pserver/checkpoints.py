@@ -15,6 +15,7 @@ from bireme import flags
 from bireme.arrays.namespaces import Array, to_host
 from bireme.errors import FormatError, InvalidArgument
 from bireme.io.checkpoint import Checkpoint, newest_checkpoint
+from bireme.io.directory_lock import DirectoryLock
 from bireme.io.disk import Disk
 from bireme.io.parts import Part, Piece, write_part
 from bireme.io.slices import Place, places_of
@@ -34,6 +35,7 @@ class Keeper:
         self.began: str | None = None  # name of the checkpoint that was resumed; "": there was none
         self.runs = 0  # updates that have led to the variables
         self._program = program
+        self.lock: DirectoryLock | None = None  # of FLAGS_checkpoint_dir
         self._scope = scope
         self._tables = tables
         block = program.global_block()
@@ -75,7 +77,14 @@ class Keeper:
     def write(
         self, folder: Path, head: Mapping[str, Any], pieces: list[Piece], disk: Disk | None = None
     ) -> int:
-        """Write this server's part; its size in bytes."""
+        """Write this server's part; its size in bytes.
+
+        Raises:
+            ConfigError: another process saves there.
+            OSError: the disk refuses.
+        """
+        if self.lock is not None:
+            self.lock.take()
         disk = disk or Disk()
         disk.make(folder)
         return write_part(disk, folder / self.part, head, pieces)

@@ -17,6 +17,7 @@ from bireme.arrays import blas
 from bireme.arrays.malloc import keep_memory
 from bireme.ending import at_exit, show
 from bireme.errors import BiremeError
+from bireme.io.directory_lock import DirectoryLock
 from bireme.ir import Operator
 from bireme.monitoring.counters import Sample, tally
 from bireme.net import messages as m
@@ -61,7 +62,7 @@ class Serving(Effect):
 
     Raises (when run):
         PeerLost, Aborted: a trainer was lost or gave up.
-        ConfigError: the endpoint cannot be taken.
+        ConfigError: the endpoint cannot be taken, or another job saves to FLAGS_checkpoint_dir.
         FormatError: the checkpoint to go on from is damaged, or belongs to another model.
     """
 
@@ -82,15 +83,42 @@ class Serving(Effect):
 
         starts_over = True
         withdraw = at_exit(rewind) if allowed() else None
-        while starts_over:
-            updates = Updates(program, settings, env.scope, prepare)
-            known = begin(program, settings, updates, time.time_ns())
-            starts_over = host(settings, updates, limits(), known)
-            if starts_over:
-                print(f"server {settings.endpoint}: the job has begun anew", file=sys.stderr)
-                forget(updates)
+        with _owning(settings) as lock:
+            while starts_over:
+                updates = Updates(program, settings, env.scope, prepare)
+                updates.keeper.lock = lock
+                known = begin(program, settings, updates, time.time_ns())
+                starts_over = host(settings, updates, limits(), known)
+                if starts_over:
+                    print(f"server {settings.endpoint}: the job has begun anew", file=sys.stderr)
+                    forget(updates)
         if withdraw is not None:
             withdraw()
+
+
+@contextlib.contextmanager
+def _owning(settings: Settings) -> Iterator[DirectoryLock | None]:
+    """The lock of this server's part of FLAGS_checkpoint_dir; taken at once if the job saves there.
+
+    Raises:
+        ConfigError: another process is the owner.
+    """
+    root = flags.get("checkpoint_dir")
+    if not root:
+        yield None
+        return
+
+    def say(line: str) -> None:
+        print(f"server {settings.endpoint}: {line}", file=sys.stderr, flush=True)
+
+    part = f"server-{max(0, settings.index)}"
+    lock = DirectoryLock(root, part, f"server {settings.endpoint}")
+    try:
+        if flags.get("checkpoint_every_steps") > 0 or flags.get("durability") == "step":
+            lock.take(float(flags.get("heartbeat_seconds")), say)
+        yield lock
+    finally:
+        lock.release()
 
 
 def host(settings: Settings, updates: Updates, times: Limits, known: Known | None = None) -> bool:

@@ -21,6 +21,7 @@ from bireme.paths import path_of
 from bireme.runtime.scope import Scope, global_scope
 
 from .checkpoint import Checkpoint, checkpoint_named, folder_of, newest_checkpoint, prune
+from .directory_lock import own
 from .disk import Disk
 from .manifest import LAST_STEP
 from .parts import Piece, write_part
@@ -51,6 +52,7 @@ def save_checkpoint(
     Raises:
         InvalidArgument: a variable has no value yet, or the step is no step.
         UnsupportedError: a variable lies at servers.
+        ConfigError: another process saves to this directory.
     """
     if not 0 <= step <= LAST_STEP:
         raise InvalidArgument(
@@ -63,6 +65,7 @@ def save_checkpoint(
         "parts": [LOCAL],
         "readers": [reader.state_dict() for reader in readers],
     }
+    own(dirname, LOCAL, "a program that saves checkpoints")
     disk.make(folder)
     write_part(disk, folder / LOCAL, head, pieces_of(program, partial(_held, scope)))
     disk.sync(folder.parent)

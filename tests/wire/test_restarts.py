@@ -18,19 +18,28 @@ MakeJob = Callable[..., Any]
 STEPS, SAVED = 24, 7
 
 
-def started(made: Any, folder: str, *more: str, **flags: str) -> dict[str, str]:
-    """Start every role of a job that records its rounds; its environment."""
-    env = {
+def recording(made: Any, folder: str, **flags: str) -> dict[str, str]:
+    """The environment of a job that records its rounds."""
+    return {
         "FLAGS_checkpoint_dir": str(made.folder / folder),
         "FLAGS_checkpoint_every_steps": str(SAVED),
         "FLAGS_durability": "step",
         **flags,
     }
-    for role in made.endpoints:
-        made.start(role, **env)
+
+
+def begin_training(made: Any, env: dict[str, str], *more: str) -> None:
     for trainer in range(made.trainers):
         out = str(made.folder / f"{trainer}.json")
         made.start(str(trainer), "--steps", str(STEPS), "--out", out, *more, **env)
+
+
+def started(made: Any, folder: str, *more: str, **flags: str) -> dict[str, str]:
+    """Start every role of a job that records its rounds; its environment."""
+    env = recording(made, folder, **flags)
+    for role in made.endpoints:
+        made.start(role, **env)
+    begin_training(made, env, *more)
     return env
 
 
@@ -109,6 +118,26 @@ def test_survivors_go_back_to_the_newest_checkpoint(
         if name != role:
             assert process.popen.pid == survivors[name]
             assert process.text.count("going back to the newest checkpoint (1 of 2)") == 1
+
+
+def test_a_second_job_over_a_directory_is_refused(
+    job: MakeJob, whole: list[Any], tmp_path: Path
+) -> None:
+    """The first loses nothing by it, also if its server is killed after that."""
+    made, other = job(1, 2), job(1, 2)
+    env = recording(made, "kept")
+    server = made.start(made.endpoints[0], **env)
+    server.until("serves 2 trainer(s)")
+    second = other.start_run(other.endpoints[0], **env, FLAGS_heartbeat_seconds="1")
+    assert second.wait() == 2, second.text
+    owner = f"belongs to server {made.endpoints[0]}, process {server.popen.pid} on host"
+    assert f"checkpoint directory {tmp_path / 'kept'} {owner}" in second.text
+    begin_training(made, env, "--pause", "0.02")
+    made.processes["1"].until("step 16\n")
+    made.kill(made.endpoints[0])
+    made.start(made.endpoints[0], **env)
+    assert ended(made) == whole
+    assert not list((tmp_path / "kept").glob(".owner"))
 
 
 def test_a_job_that_begins_anew_does_not_go_on_with_the_record(
