@@ -18,16 +18,16 @@ class Owner:
     True
     """
 
-    __slots__ = ("_process", "_thing")
+    __slots__ = ("_thing", "process")
 
     def __init__(self, thing: str) -> None:
         self._thing = thing
-        self._process = os.getpid()
+        self.process = os.getpid()
 
     @property
     def here(self) -> bool:
         """Whether this process is the owner."""
-        return os.getpid() == self._process
+        return os.getpid() == self.process
 
     def check(self) -> None:
         """Raise unless this process is the owner.
@@ -37,7 +37,7 @@ class Owner:
         """
         if not self.here:
             raise ConfigError(
-                f"{self._thing} belongs to process {self._process}, and process {os.getpid()} is a "
+                f"{self._thing} belongs to process {self.process}, and process {os.getpid()} is a "
                 "fork of it",
                 hint="communicate in the process that began to; a forked process may read data "
                 "and run programs of its own",

@@ -3,6 +3,7 @@
 An orderly end of the process completes them; any other aborts them with its cause.
 """
 
+import os
 import threading
 
 from bireme.arrays.malloc import keep_memory
@@ -40,7 +41,8 @@ class Registry:
             ConfigError: another process has made it, and this one is a fork of that.
         """
         trainer = self._trainers.get(number) or self._make(number)
-        trainer.owner.check()
+        if trainer.owner.process != os.getpid():
+            trainer.owner.check()
         if program is not None and not trainer.job.trainers:
             trainer.job.trainers = program._trainers
             trainer.job.endpoints = program._endpoints

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from . import links, matrix, side_by_side, soaking
+from . import links, matrix, proxied, side_by_side, soaking
 from .outcomes import HEARTBEAT, Outcome
 
 PAGE = """\
@@ -34,11 +34,17 @@ that `make faults` runs; it writes this page, with the times that it measured. O
   or three ranks (nccl2), and `FLAGS_heartbeat_seconds={heartbeat:g}`. No survivor may blame another
   one, end in order, show a traceback, or leave a process, a port or a file in `/dev/shm`.
 * `link` cases have trainer 1 on another host: a network namespace, which needs root and iproute2.
+* `proxy/MODE/CARRIER/S` has trainers that reach their servers through a TCP proxy (`all-reduce`: a
+  rank that reaches rank 0's register), which ends all connections and refuses new ones for S
+  seconds, three times, every ten seconds; `FLAGS_heartbeat_seconds=10`. The parameters end as what
+  was fed: every push has taken effect, and none twice. Their time is that of the whole job.
 * `chaos` cases are three faults of one kind by `bireme chaos --seed 1` to a job that keeps
   checkpoints, beginning with an undisturbed run, and their time is that of the whole command.
 
 *named* is the time until the last survivor has said who is missing, and *ended* until the last one
-has ended. Dead processes should be named within 1 s, silent ones within the heartbeat and 1 s.
+has ended. Dead processes of the same host should be named within 1 s, silent ones within the
+heartbeat and 1 s. A lost connection is not a lost process: of a process of another host only its
+silence tells, which may last as long as the heartbeat.
 Random mixtures of faults, for hours: `make soak`. Kills while a job is saved, and resuming from
 what is left: `make thorough`.
 
@@ -65,6 +71,7 @@ def catalogue() -> Iterator[Case]:
     """Every case, at one step."""
     yield from matrix.cases()
     yield from links.cases()
+    yield from proxied.cases()
     yield from soaking.cases()
 
 

@@ -5,6 +5,7 @@ It listens on another loopback address, at the same ports as the processes behin
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -24,7 +25,7 @@ class RestartingProxy:
         self, ports: Iterable[int], seconds: float, restarted: Callable[[int], None]
     ) -> None:
         """`restarted` is called after each restart, with how many there have been."""
-        self._ports = list(ports)
+        self._held = [_bound(port) for port in ports]  # so that no other process takes them
         self._seconds = seconds
         self._restarted = restarted
         self._servers: list[asyncio.Server] = []
@@ -49,6 +50,8 @@ class RestartingProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
+        for held in self._held:
+            held.close()
 
     async def _end(self) -> None:
         self._refuse()
@@ -75,9 +78,10 @@ class RestartingProxy:
             writer.transport.abort()
 
     async def _listen(self) -> None:
-        for port in self._ports:
+        for held in self._held:
+            port = held.getsockname()[1]
             join = partial(self._join, port)
-            self._servers.append(await asyncio.start_server(join, NEAR, port))
+            self._servers.append(await asyncio.start_server(join, NEAR, port, reuse_port=True))
 
     async def _join(
         self, port: int, near: asyncio.StreamReader, to_near: asyncio.StreamWriter
@@ -90,6 +94,14 @@ class RestartingProxy:
             self._writers.discard(to_far)
         self._writers.discard(to_near)
         to_near.transport.abort()
+
+
+def _bound(port: int) -> socket.socket:
+    """A socket that does not listen: connections to its port are refused."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind((NEAR, port))
+    return held
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

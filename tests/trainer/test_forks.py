@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bireme import forks
 from bireme.collective import default_group
 from bireme.collective.local import local_groups
 from bireme.collective.ordered_queue import OrderedQueue
@@ -19,12 +18,14 @@ from bireme.trainer.registry import Registry
 
 from ..support.cluster import cluster, descending, tiny_server
 
+PROCESS = os.getpid()
+
 
 @contextmanager
 def in_a_fork() -> Iterator[None]:
     """Code that runs as if in a fork of this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forks, "os", SimpleNamespace(getpid=lambda: -1))
+        patch.setattr(os, "getpid", lambda: -1)
         yield
 
 
@@ -35,9 +36,7 @@ def test_a_fork_can_neither_use_nor_end_its_parents_trainer() -> None:
         registry.of(0).servers.greet(["s0"])
         with in_a_fork():
             for use in (lambda: registry.of(0), lambda: registry.numbers):
-                with pytest.raises(
-                    ConfigError, match=f"trainer 0 belongs to process {os.getpid()}"
-                ):
+                with pytest.raises(ConfigError, match=f"trainer 0 belongs to process {PROCESS}"):
                     use()
             registry.close(0)
             registry.close_all()
