@@ -215,12 +215,19 @@ def _merge(program: Program, old: Block | None, new: Block) -> Block:
 
 
 def _for_test(program: Program) -> None:
-    skip = OpRole.Backward | OpRole.Optimize | OpRole.LRSched
+    """Leave out schedules and updates and, where a loss is minimized, its gradients and what no
+    operator uses then. `fluid.gradients` of a program that minimizes nothing stay.
+    """
+    ops = [op for block in program.blocks for op in block.ops]
+    minimizes = any(op.role & OpRole.Backward and op.role & OpRole.Loss for op in ops)
+    skip = OpRole.Optimize | OpRole.LRSched | (OpRole.Backward if minimizes else 0)
     for block in program.blocks:
         block.set_ops([_tested(op) for op in block.ops if not op.role & skip])
     used = {n for b in program.blocks for op in b.ops for n in _arguments(op)}
     for block in program.blocks:
-        for name in [n for n in block.vars if is_grad(n) and n not in used]:
+        own = minimizes and block is program.global_block()
+        idle = [v for v in block.vars.values() if v.name not in used and not v.is_data]
+        for name in [v.name for v in idle if own or is_grad(v.name)]:
             block._remove_var(name)
 
 

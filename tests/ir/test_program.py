@@ -84,11 +84,11 @@ def test_taking_over_keeps_the_identity_of_what_survives() -> None:
 def test_a_test_clone_has_neither_backward_nor_update() -> None:
     program = two_layer_program()
     block = program.global_block()
-    with program._backward_role_guard():
+    with program._role(OpRole.Backward | OpRole.Loss):
         block.append_op(type="scale", inputs={"X": ["y"]}, outputs={"Out": ["y"]})
     with program._optimized_guard(["w"]):
         block.append_op(type="scale", inputs={"X": ["w"]}, outputs={"Out": ["w"]})
-    assert block.ops[1].role == OpRole.Backward
+    assert block.ops[1].role == OpRole.Backward | OpRole.Loss
     assert block.ops[2].role_var == ("w",)
     assert [op.type for op in program.clone(for_test=True).global_block().ops] == ["mul"]
     assert len(block.ops) == 3
