@@ -9,11 +9,10 @@ from bireme.errors import BiremeError as EnforceNotMet
 from bireme.io.predictor import (
     AnalysisConfig,
     AnalysisPredictor,
-    PaddleDType,
-    PaddleTensor,
     ZeroCopyTensor,
     create_paddle_predictor,
 )
+from bireme.io.predictor_tensors import PaddleBuf, PaddleDType, PaddleTensor
 from bireme.ir import EMPTY, GRAD_SUFFIX, ITEM_SIZE, OpRole, VarType
 from bireme.reader import EndOfData as EOFException
 from bireme.runtime.scope import CellRows as SelectedRows
@@ -29,6 +28,7 @@ __all__ = [
     "EnforceNotMet",
     "LoDTensor",
     "LoDTensorArray",
+    "PaddleBuf",
     "PaddleDType",
     "PaddleTensor",
     "Place",

@@ -4,7 +4,6 @@ Options for Fluid's engines and passes (TensorRT, MKL-DNN, IR passes) are accept
 """
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,11 @@ from bireme.runtime.executor import Executor
 from bireme.runtime.scope import Scope, scope_guard
 
 from .inference import load_inference_model
+from .predictor_tensors import PaddleTensor
 
 __all__ = [
     "AnalysisConfig",
     "AnalysisPredictor",
-    "PaddleDType",
-    "PaddleTensor",
     "ZeroCopyTensor",
     "create_paddle_predictor",
 ]
@@ -32,17 +30,8 @@ _IGNORED = """
     delete_pass disable_glog_info enable_lite_engine enable_memory_optim enable_mkldnn
     enable_profile enable_quantizer enable_tensorrt_engine set_cpu_math_library_num_threads
     set_mkldnn_cache_capacity set_mkldnn_op set_optim_cache_dir set_trt_dynamic_shape_info
-    switch_ir_debug switch_ir_optim switch_specify_input_names
+    switch_ir_debug switch_ir_optim
 """.split()
-
-
-class PaddleDType(IntEnum):
-    """Element types of a `PaddleTensor`."""
-
-    FLOAT32 = 0
-    INT64 = 1
-    INT32 = 2
-    UINT8 = 3
 
 
 class AnalysisConfig:
@@ -55,6 +44,7 @@ class AnalysisConfig:
     def __init__(self, model: str | None = None, params: str | None = None) -> None:
         self._gpu: int | None = None
         self._feed_fetch = True
+        self._by_name = False
         self._model, self._params = model, params
 
     def set_model(self, model: str, params: str | None = None) -> None:
@@ -96,6 +86,13 @@ class AnalysisConfig:
     def use_feed_fetch_ops_enabled(self) -> bool:
         return self._feed_fetch
 
+    def switch_specify_input_names(self, x: bool = True) -> None:
+        """True matches the inputs of `run` by their names instead of their positions."""
+        self._by_name = bool(x)
+
+    def specify_input_name(self) -> bool:
+        return self._by_name
+
     def ir_optim(self) -> bool:
         return False
 
@@ -103,45 +100,6 @@ class AnalysisConfig:
         if name in _IGNORED:
             return lambda *args, **kwargs: None
         raise AttributeError(f"'AnalysisConfig' object has no attribute {name!r}", name=name)
-
-
-class PaddleTensor:
-    """A named array, with sequence offsets if it has a LoD."""
-
-    def __init__(self, data: Any = None, name: str = "") -> None:
-        self._array = np.asarray([] if data is None else data)
-        self.name, self.lod = name, list[list[int]]()
-        kinds = {d.name.lower() for d in PaddleDType}
-        if self._array.dtype.name not in kinds:
-            raise InvalidArgument(
-                f"a PaddleTensor of {self._array.dtype}", hint=f"give one of {', '.join(kinds)}"
-            )
-
-    @property
-    def shape(self) -> list[int]:
-        return list(self._array.shape)
-
-    @shape.setter
-    def shape(self, value: Sequence[int]) -> None:
-        self._array = self._array.reshape(tuple(value))
-
-    @property
-    def dtype(self) -> PaddleDType:
-        return PaddleDType[self._array.dtype.name.upper()]
-
-    @property
-    def data(self) -> "PaddleTensor":
-        """The values, also as `data.float_data()`, `data.int64_data()` and so on."""
-        return self
-
-    def as_ndarray(self) -> Array:
-        return self._array
-
-    def _flat(self) -> list[Any]:
-        found: list[Any] = self._array.ravel().tolist()
-        return found
-
-    float_data = int64_data = int32_data = tolist = _flat
 
 
 class ZeroCopyTensor:
@@ -227,22 +185,23 @@ class AnalysisPredictor:
         self._given.update(zip(self.get_output_names(), values, strict=True))
 
     def run(self, inputs: Sequence[PaddleTensor]) -> list[PaddleTensor]:
-        """The outputs for these inputs, matched by name, or by position if they have none."""
+        """The outputs for these inputs, in the order of the model's, whatever their names; see
+        `AnalysisConfig.switch_specify_input_names`.
+        """
         if len(inputs) != len(self._inputs):
             raise FeedError(
                 f"{len(inputs)} inputs for a model with {len(self._inputs)}",
                 hint=f"give {', '.join(self._inputs)}",
             )
         for place, tensor in zip(self._inputs, inputs, strict=True):
-            name = self._known(tensor.name or place, self.get_input_names())
+            named = self._config.specify_input_name()
+            name = self._known(tensor.name, self.get_input_names()) if named else place
             self._fed[name] = LoDTensor(tensor.as_ndarray(), to_lod(tensor.lod))
         self.zero_copy_run()
         found = []
         for name in self.get_output_names():
             value = self._given[name]
-            made = PaddleTensor(np.asarray(value), name)
-            made.lod = value.lod()
-            found.append(made)
+            found.append(PaddleTensor(np.asarray(value), name, value.lod()))
         return found
 
     def clone(self) -> "AnalysisPredictor":

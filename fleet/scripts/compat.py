@@ -43,10 +43,13 @@ class _Alias(Loader):
             if "__all__" in vars(ours) and "." in home and name in names.modules():
                 vars(ours)["__all__"] = _Exported(ours, name)
             return
-        module.__getattr__ = _Names(module, name)  # type: ignore[method-assign]  # PEP 562
-        module.__all__ = _Exported(module, name)  # type: ignore[attr-defined]
-        if name == "paddle":
-            become_paddle(module)
+        _forward(module, name)
+
+
+def _forward(module: types.ModuleType, fluid: str) -> None:
+    """Make a module of our own answer for Fluid's module `fluid`."""
+    module.__getattr__ = _Names(module, fluid)  # type: ignore[method-assign]  # PEP 562
+    module.__all__ = _Exported(module, fluid)  # type: ignore[attr-defined]
 
 
 class _Names:
@@ -177,6 +180,9 @@ def install() -> None:
             "paddle is already imported in this process",
             hint="run the script with `bireme run`, which comes first",
         )
+    for name in names.shadowed():  # an import of such a module would replace the function
+        sys.modules[name] = types.ModuleType(name)
+        _forward(sys.modules[name], name)
     completed = {*names.namesakes(), *surroundings.COMPLETIONS}
     sys.meta_path.insert(0, _Finder())
     sys.meta_path.append(_Dropped())

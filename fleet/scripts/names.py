@@ -29,6 +29,7 @@ __all__ = [
     "modules",
     "namesakes",
     "nearest",
+    "shadowed",
 ]
 
 FLUID, DATASET = "paddle.fluid", "paddle.dataset"
@@ -248,6 +249,16 @@ def _resolves(module: str, name: str) -> bool:
 def _is_function(module: str, name: str) -> bool:
     """`fluid.data` is a function, although it has a module's name."""
     return known(module).get(name, ".").endswith(f":{name}")
+
+
+def shadowed() -> list[str]:
+    """The modules of 1.8.5 that a function of their package hides, such as `paddle.fluid.data`."""
+    return [
+        f"{module}.{name}"
+        for module, found in table().items()
+        for name in found
+        if f"{module}.{name}" in table() and _is_function(module, name)
+    ]
 
 
 _ABSENT = object()

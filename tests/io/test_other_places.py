@@ -12,7 +12,8 @@ import bireme as fluid
 from bireme import paths
 from bireme.errors import ConfigError, FormatError, UnsupportedError
 from bireme.io.files import written
-from bireme.io.predictor import AnalysisConfig, PaddleTensor, create_paddle_predictor
+from bireme.io.predictor import AnalysisConfig, create_paddle_predictor
+from bireme.io.predictor_tensors import PaddleTensor
 
 
 @pytest.fixture

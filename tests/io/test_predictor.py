@@ -35,18 +35,66 @@ def test_lists_go_in_and_out(model) -> None:
     config.disable_gpu()
     config.switch_ir_optim(True)
     predictor = core.create_paddle_predictor(config)
-    for name in ("x", ""):
+    for name in ("x", "", "z"):
         tensor = core.PaddleTensor(given, name)
         assert (tensor.shape, tensor.dtype) == ([4, 3], core.PaddleDType.FLOAT32)
         (out,) = predictor.run([tensor])
         np.testing.assert_array_equal(out.as_ndarray(), result)
         assert out.data.float_data() == result.ravel().tolist()
-    with pytest.raises(FeedError, match="no 'z'"):
-        predictor.run([core.PaddleTensor(given, "z")])
     with pytest.raises(FeedError, match="0 inputs"):
         predictor.run([])
     with pytest.raises(InvalidArgument, match="float64"):
         core.PaddleTensor(np.zeros(2))
+
+
+@pytest.mark.parametrize("names", [("", ""), ("a", "b"), ("b", "a"), ("q", "a")])
+def test_inputs_are_taken_in_order_unless_names_are_asked_for(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
+    a, b = (fluid.data(name, [None, 2]) for name in ("a", "b"))
+    exe = fluid.Executor(fluid.CPUPlace())
+    fluid.io.save_inference_model(str(tmp_path), ["a", "b"], [a - b], exe)
+    config = core.AnalysisConfig(str(tmp_path))
+    given = [
+        core.PaddleTensor(np.full((1, 2), value, "float32"), name)
+        for value, name in zip((5, 3), names, strict=True)
+    ]
+    (found,) = core.create_paddle_predictor(config).run(given)
+    assert found.as_ndarray().tolist() == [[2, 2]]
+    config.switch_specify_input_names(True)
+    if set(names) == {"a", "b"}:
+        (found,) = core.create_paddle_predictor(config).run(given)
+        assert found.as_ndarray().tolist() == [[2, 2] if names == ("a", "b") else [-2, -2]]
+    else:
+        with pytest.raises(FeedError, match="the model has no"):
+            core.create_paddle_predictor(config).run(given)
+
+
+def test_a_tensor_is_made_without_data_and_filled_later() -> None:
+    tensor = core.PaddleTensor()
+    assert (tensor.name, tensor.shape, tensor.lod) == ("", [], [])
+    assert str(tensor.dtype) == "PaddleDType.FLOAT32"
+    tensor.data = core.PaddleBuf(np.array([1, 2], "int64"))
+    tensor.dtype, tensor.shape, tensor.lod = core.PaddleDType.INT64, [2, 1], [[0, 2]]
+    assert tensor.as_ndarray().tolist() == [[1], [2]]
+    assert (tensor.data.length(), tensor.data.int64_data()) == (16, [1, 2])
+    tensor.shape = [3]
+    with pytest.raises(InvalidArgument, match=r"2 elements of a PaddleTensor for shape \[3\]"):
+        tensor.as_ndarray()
+    tensor.data.resize(6)
+    with pytest.raises(InvalidArgument, match="6 bytes hold no int64"):
+        tensor.as_ndarray()
+
+
+def test_a_buffer_takes_lists_arrays_and_sizes() -> None:
+    buffer = core.PaddleBuf([1.5, 2.5])
+    assert (buffer.length(), buffer.float_data()) == (8, [1.5, 2.5])
+    buffer.resize(12)
+    assert buffer.float_data() == [1.5, 2.5, 0.0]
+    buffer.reset(np.array([7], "int32"))
+    assert (buffer.int32_data(), buffer.tolist("int32")) == ([7], [7])
+    assert core.PaddleBuf().empty()
+    assert core.PaddleBuf(4).float_data() == [0.0]
 
 
 def test_tensors_have_names(model) -> None:

@@ -60,6 +60,10 @@ import paddle.fluid.layers.nn as N
 from paddle.fluid.layers.control_flow import *
 from paddle.fluid.layers.tensor import *
 from paddle.fluid.layers import utils
+import paddle.fluid.layers.rnn, paddle.fluid.data, paddle.batch
+from paddle.fluid.layers.rnn import rnn, LSTMCell
+assert fluid.layers.rnn.__name__ == rnn.__name__ == "rnn" and LSTMCell is fluid.layers.LSTMCell
+assert fluid.data.__name__ == "data" and paddle.batch.__name__ == "batch"
 assert fluid.layers.nn.conv2d is N.conv2d is fluid.layers.conv2d
 assert While is fluid.layers.While and zeros is fluid.layers.zeros
 assert fluid.layers.core is fluid.core and fluid.Tensor is fluid.LoDTensor
