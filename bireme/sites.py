@@ -8,7 +8,7 @@ import sys
 from types import FrameType, TracebackType
 from typing import NamedTuple
 
-__all__ = ["Site", "calling_site", "raising_site"]
+__all__ = ["Site", "calling_site", "is_users", "raising_site"]
 
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
@@ -29,7 +29,7 @@ def calling_site() -> Site | None:
     """The user's line that is being executed; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _is_users(frame):
+        if is_users(frame):
             return _site(frame, frame.f_lineno)
         frame = frame.f_back
     return None
@@ -39,7 +39,7 @@ def raising_site(trace: TracebackType | None) -> Site | None:
     """The user's line by which an error came about; None if none is in its traceback."""
     found = None
     while trace is not None:
-        if _is_users(trace.tb_frame):
+        if is_users(trace.tb_frame):
             found = _site(trace.tb_frame, trace.tb_lineno)
         trace = trace.tb_next
     return found
@@ -49,7 +49,8 @@ def _site(frame: FrameType, line: int) -> Site:
     return Site(frame.f_code.co_filename, line, frame.f_code.co_name)
 
 
-def _is_users(frame: FrameType) -> bool:
+def is_users(frame: FrameType) -> bool:
+    """Whether the user's script is at work in a frame."""
     package = frame.f_globals.get("__name__", "").partition(".")[0]
     return package != "bireme" and not _is_standard(frame.f_code.co_filename)
 

@@ -45,13 +45,12 @@ def nce(
             f"nce: there is no sampler {sampler!r}", hint="uniform, log_uniform, custom_dist"
         )
     dtype = checked(input, "nce", "input").dtype
-    weight = helper.create_parameter(
-        helper.param_attr, [num_total_classes, input.shape[1]], "float32"
-    )
+    size = [num_total_classes, input.shape[1]]
+    weight = helper.create_parameter(helper.param_attr, size, dtype)
     inputs = {"Input": input, "Label": label, "Weight": weight, "SampleWeight": sample_weight}
     if helper.bias_attr is not False:
         inputs["Bias"] = helper.create_parameter(
-            helper.bias_attr, [num_total_classes, 1], "float32", is_bias=True
+            helper.bias_attr, [num_total_classes, 1], dtype, is_bias=True
         )
     if sampler == "custom_dist":
         inputs.update(_alias_tables(helper, custom_dist, num_total_classes))

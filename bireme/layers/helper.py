@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import bireme.ops  # noqa: F401  the rows of the operators that layers append
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, WrongType
 from bireme.initializer import Constant, Xavier
 from bireme.ir import (
     FLOATS,
@@ -18,10 +18,12 @@ from bireme.ir import (
     VarType,
     default_main_program,
     default_startup_program,
+    numpy_name,
     to_dtype,
     unique_name,
 )
 from bireme.param_attr import ParamAttr, WeightNormParamAttr
+from bireme.sites import calling_site
 
 from .weight_norm import create_weight_normalized
 
@@ -222,8 +224,10 @@ class LayerHelper:
         if is_bias:
             return Constant(0.0)
         if dtype not in FLOATS:
-            raise InvalidArgument(
-                f"a {dtype} parameter of {self.layer_type} has no default initial value",
-                hint="give ParamAttr(initializer=...)",
+            raise WrongType(
+                f"{self.layer_type}: a parameter of {numpy_name(dtype)} has no default initial "
+                "value; it must be float16, float32 or float64",
+                where=f"at {calling_site()}",
+                hint="use layers.cast on the input, or give ParamAttr(initializer=...)",
             )
         return Xavier()

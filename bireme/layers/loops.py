@@ -8,6 +8,7 @@ from bireme.errors import InvalidArgument, WrongType
 from bireme.ir import Block, Variable, VarType
 
 from . import blocks
+from .argument_checks import check_variable_and_dtype
 from .helper import LayerHelper
 from .tensor import assign
 
@@ -22,13 +23,7 @@ class While:
     """
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
-        if not isinstance(cond, Variable):
-            raise WrongType(f"cond must be a Variable, got {type(cond).__name__}")
-        if cond.dtype != VarType.BOOL:
-            raise WrongType(
-                f"cond must be boolean, {cond.name!r} is {cond.numpy_dtype}",
-                hint="compare something: layers.less_than(i, n)",
-            )
+        check_variable_and_dtype(cond, "cond", ["bool"], "While")
         self.helper = LayerHelper("while", name=name)
         self.cond_var = cond
         self.is_test = is_test

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
-from bireme.errors import InvalidArgument, WrongType
+from bireme.errors import InvalidArgument
 from bireme.initializer import UniformInitializer
-from bireme.ir import Variable, VarType
+from bireme.ir import Variable
 
 from .helper import LayerHelper
 from .single import append, checked
@@ -51,11 +51,6 @@ def table_rows(
     """The embedding layer over one of the two look-up operators."""
     helper = LayerHelper("embedding", input=input, param_attr=param_attr)
     ids = checked(input, "embedding", "input")
-    if ids.dtype not in (VarType.INT64, VarType.INT32):
-        raise WrongType(
-            f"embedding: ids must be int64, {ids.name!r} is {ids.numpy_dtype}",
-            hint="use layers.cast(ids, 'int64')",
-        )
     _check_size(size, is_sparse, is_distributed)
     padding = _padding(size[0], padding_idx)
     table = helper.create_parameter(

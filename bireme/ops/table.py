@@ -30,6 +30,7 @@ from bireme.errors import InvalidArgument
 from bireme.ir import SCHEMAS, Block, Operator, grad_name
 from bireme.ir.names import without_grad
 
+from . import element_types
 from .infer import Infer as Infer
 from .infer import described
 
@@ -166,6 +167,7 @@ class Row:
     variants: dict[str, Kernel] = field(default_factory=dict)
     compiled: str = ""  # module of `bireme.ops.compiled` with a form of the kernel for the host
     forward: "Row | None" = None
+    dtypes: tuple[element_types.Rule, ...] = ()  # which element types its inputs have
 
     @property
     def inputs(self) -> Iterable[str]:
@@ -181,12 +183,13 @@ class Row:
 
     @property
     def infer(self) -> Callable[[Operator, Block], None] | None:
-        return None if self.rule is None else self._infer
+        return self._infer if self.rule or self.dtypes else None
 
     def _infer(self, op: Operator, block: Block) -> None:
-        assert self.rule is not None
         try:
-            self.rule(Infer(op, block, self.default_of))
+            element_types.check(self.dtypes, op, block)
+            if self.rule is not None:
+                self.rule(Infer(op, block, self.default_of))
         except InvalidArgument as error:
             if error.where is None:
                 shapes = ", ".join(described(block, n) for n in op.input_arg_names)
@@ -253,6 +256,7 @@ def op(
     ins: Mapping[str, str] | None = None,
     outs: Mapping[str, str] | None = None,
     attrs: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]:
     """Register the kernel of an operator type, and its row where that does not stand yet.
 
@@ -264,14 +268,13 @@ def op(
     algorithm allows. `flat` says that an update works on parameters that stand end to end as on
     each by itself, and lists the states that are one number for a whole parameter.
 
-    `ins`, `outs` and
-    `attrs` describe operators that `signatures.json` does not have. A `stateful` kernel is never
-    folded or skipped; `compiled` names the module of `bireme.ops.compiled` that has a form for the
-    host.
+    `ins`, `outs`, `attrs` and `dtypes` (see `element_types`) describe operators that
+    `signatures.json` does not have. A `stateful` kernel is never folded or skipped; `compiled`
+    names the module of `bireme.ops.compiled` that has a form for the host.
     """
 
     def register(kernel: F) -> F:
-        row = declare(type, infer=infer, grad=grad, ins=ins, outs=outs, attrs=attrs)
+        row = declare(type, infer=infer, grad=grad, ins=ins, outs=outs, attrs=attrs, dtypes=dtypes)
         row.kernel = kernel
         row.returns = tuple(returns.split()) or _default_returns(row)
         row.lod, row.control, row.stateful = lod, control, stateful
@@ -317,6 +320,7 @@ def declare(
     ins: Mapping[str, str] | None = None,
     outs: Mapping[str, str] | None = None,
     attrs: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, str] | None = None,
     effect: str = "",
 ) -> Row:
     """The row of a type, made if need be; one with an `effect` is run by that provider."""
@@ -332,6 +336,7 @@ def declare(
                 _slots(known["out"] if outs is None else outs),
                 {k: v[0] for k, v in types.items()},
                 {k: _default(v[1]) for k, v in types.items() if v[1] is not None},
+                dtypes=element_types.rules_of(dtypes or known.get("dtypes", {})),
             )
         )
     if infer is not None:

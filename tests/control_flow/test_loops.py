@@ -174,7 +174,7 @@ def test_reading_what_was_never_written_names_the_array() -> None:
 
 
 def test_the_condition_of_a_loop_must_be_boolean() -> None:
-    with pytest.raises(InvalidArgument, match="boolean"):
+    with pytest.raises(InvalidArgument, match="must be one of bool"):
         layers.While(layers.fill_constant([1], "int64", 1))
 
 

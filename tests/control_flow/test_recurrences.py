@@ -181,7 +181,9 @@ def test_sequences_come_back_in_their_places() -> None:
 def test_a_conditional_block_for_inference_runs_its_branch() -> None:
     program = fluid.default_main_program()
     yes = layers.fill_constant([1], "bool", 1.0)
-    out = layers.cond(yes, lambda: layers.fill_constant([1], "float32", 4.0), lambda: yes * 1.0)
+    out = layers.cond(
+        yes, lambda: layers.fill_constant([1], "float32", 4.0), lambda: layers.cast(yes, "float32")
+    )
     block = program.global_block()
     for index, op in enumerate(block.ops):
         if op.type == "conditional_block":

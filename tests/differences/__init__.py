@@ -7,6 +7,7 @@ difference is one more `Difference` in the table where it belongs; `make docs` w
 
 from .arguments import ARGUMENTS
 from .detection import DETECTION
+from .element_types import ELEMENT_TYPES
 from .feeding import FEEDING
 from .formulas import FORMULAS
 from .gradients import GRADIENTS
@@ -22,6 +23,7 @@ TABLES: dict[str, tuple[Difference, ...]] = {
     "Results of layers": LAYERS,
     "Detection, trees, precision and data sets": DETECTION,
     "What is accepted": ARGUMENTS,
+    "Element types": ELEMENT_TYPES,
     "Feeding": FEEDING,
     "Programs": PROGRAMS,
     "Split programs": SPLITS,

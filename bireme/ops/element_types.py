@@ -1,0 +1,137 @@
+"""Which element types an operator takes: rules over its input slots, checked when it is appended.
+
+`signatures.json` has them as words, groups or names of types:
+
+    {"X Y": "floats ids", "Mask": "bool", "Label if not soft_label": "int64"}
+
+All variables of slots that are named together have one type, but for "each"; a rule may depend on
+an attribute. A variable whose type is unknown passes, a slot without a rule takes anything. float16
+and bfloat16 are floats on every place, and go with other floats: mixed precision computes with
+them.
+"""
+
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+from bireme.errors import WrongType
+from bireme.ir import FLOATS, HALVES, Block, Operator, Variable, VarType, to_dtype
+from bireme.ir.dtypes import NAME_OF
+from bireme.sites import is_users
+
+__all__ = ["GROUPS", "Rule", "check", "rules_of"]
+
+_INNER = ("bireme.ops.", "bireme.ir.")
+GROUPS: dict[str, frozenset[VarType]] = {
+    "floats": frozenset(FLOATS),
+    "ids": frozenset({VarType.INT32, VarType.INT64}),
+    "any": frozenset(NAME_OF),
+}
+
+
+class Rule(NamedTuple):
+    """The variables of these slots share one of these types, or `each` has one of them; where
+    attribute `when` is `value`.
+    """
+
+    slots: tuple[str, ...]
+    types: frozenset[VarType]
+    each: bool
+    when: str
+    value: bool
+
+
+def rules_of(declared: Mapping[str, str]) -> tuple[Rule, ...]:
+    """The rules of an operator as they are checked."""
+    return tuple(_rule(key, words) for key, words in declared.items())
+
+
+def _rule(key: str, words: str) -> Rule:
+    slots, _, when = key.partition(" if ")
+    attr, types = when.removeprefix("not "), words.removeprefix("each ")
+    return Rule(tuple(slots.split()), types_of(types), types != words, attr, attr == when)
+
+
+def types_of(words: str) -> frozenset[VarType]:
+    """The types that words stand for.
+
+    >>> sorted(types_of("bool ids"))
+    [VarType.BOOL, VarType.INT32, VarType.INT64]
+    """
+    found: set[VarType] = set()
+    for word in words.split():
+        found |= GROUPS.get(word) or {to_dtype(word)}
+    return frozenset(found)
+
+
+def check(rules: tuple[Rule, ...], op: Operator, block: Block) -> None:
+    """Refuse inputs of types that the operator does not take.
+
+    Raises:
+        WrongType: with the layer, its argument, the type and the types that are taken.
+    """
+    for rule in rules:
+        if not rule.when or bool(op.attrs.get(rule.when)) == rule.value:
+            _check_one(rule, op, block)
+
+
+def _check_one(rule: Rule, op: Operator, block: Block) -> None:
+    shared: Variable | None = None
+    for slot in rule.slots:
+        for name in op.inputs.get(slot, ()):
+            var = block.vars.get(name) or block._find_var_recursive(name)
+            dtype = var.__dict__["_dtype"] if var is not None else None
+            if dtype is None or var is None:
+                continue
+            if dtype not in rule.types:
+                raise _refusal(op, slot, var, _listed(rule.types))
+            if shared is None:
+                shared = var
+            elif not rule.each and not _together(shared.__dict__["_dtype"], dtype):
+                raise _refusal(op, slot, var, f"{_name(shared)} as {shared.name!r} is")
+
+
+def _together(one: VarType, other: VarType) -> bool:
+    return one == other or one in HALVES or other in HALVES
+
+
+# -- the message ---------------------------------------------------------------------------------
+def _refusal(op: Operator, slot: str, var: Variable, wanted: str) -> WrongType:
+    layer, argument = _called_with(var, op.type, slot)
+    shown = argument if argument == var.name else f"{argument} {var.name!r}"
+    return WrongType(
+        f"{layer}: {shown} must be {wanted}, got {_name(var)}",
+        hint=f"layers.cast({argument}, dtype) converts it",
+    )
+
+
+def _name(var: Variable) -> str:
+    return NAME_OF[var.__dict__["_dtype"]]
+
+
+def _listed(types: frozenset[VarType]) -> str:
+    *most, last = [name for dtype, name in NAME_OF.items() if dtype in types]
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _called_with(var: Variable, layer: str, argument: str) -> tuple[str, str]:
+    """The layer that the user's script called, and the argument of it that holds the variable.
+
+    `layer` and `argument` are the operator and its slot, for a script that appends it itself.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame):
+        home, code = frame.f_globals.get("__name__", ""), frame.f_code
+        if home.startswith("bireme.layers.") and len(argument) == 1:
+            argument = argument.lower()  # layers made from rows call slot X their argument x
+        if code.co_name in frame.f_globals.get("__all__", ()) and not home.startswith(_INNER):
+            taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            named = [a for a in taken if _holds(frame.f_locals.get(a), var)]
+            layer, argument = code.co_name, named[0] if named else argument
+        frame = frame.f_back
+    return layer, argument
+
+
+def _holds(value: Any, var: Variable) -> bool:
+    return value is var or (isinstance(value, list | tuple) and any(v is var for v in value))
