@@ -87,7 +87,7 @@ class LayerHelper:
     def input_dtype(self, input_param_name: str = "input") -> Any:
         dtypes = {v.dtype for v in self.multiple_input(input_param_name)}
         if len(dtypes) != 1:
-            raise InvalidArgument(
+            raise WrongType(
                 f"{self.layer_type} needs inputs of one dtype, got {sorted(map(str, dtypes))}",
                 hint="use layers.cast",
             )

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bireme.errors import InvalidArgument
+from bireme.errors import InvalidArgument, WrongType
 from bireme.ir import Variable, VarType, to_dtype, unique_name
+from bireme.sites import calling_site
 
 from .nn import matmul
 from .subscript import subscript
@@ -95,6 +96,12 @@ def _number(x: Variable, method: str, value: Any) -> Variable | None:
     scaling = _SCALINGS.get(method)
     if scaling is None or (method in _DIVISIONS and (x.dtype in _WHOLE or value == 0)):
         return None
+    if x.dtype in _WHOLE and not float(value).is_integer():
+        raise WrongType(
+            f"{x.name!r} is {x.numpy_dtype}: {value} is not a whole number",
+            where=f"at {calling_site()}",
+            hint="layers.cast(x, 'float32') first",
+        )
     return scaling(x, float(value))
 
 
