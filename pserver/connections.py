@@ -97,4 +97,5 @@ class Opened:
 
     def end(self, reset: bool) -> None:
         """See `carriers.Connection`."""
+        self.hang_up = None  # refers to the carrier's connection
         self._connections.remove(self, reset)

@@ -107,7 +107,7 @@ class _Channel:
         if accepted.family != socket.AF_UNIX:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._timer = self._loop.call_later(sockets.GREETING_SECONDS, self.close)
-        self._handshake = sockets.handshake(accepted)
+        self._handshake = sockets.handshake(accepted)  # the TLS before the greeting
         self._loop.add_reader(accepted, self._shake if self._handshake else self._readable)
 
     def close(self) -> None:
@@ -119,6 +119,9 @@ class _Channel:
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()
+        self._handshake = None
+        with contextlib.suppress(ValueError):  # it is running
+            self._parser.close()  # refers to this channel, which must not wait for the collector
         if self.task is not None:
             self.task.cancel()
         self._connection.end(reset=self._reset)
@@ -145,7 +148,7 @@ class _Channel:
             return
         if made is not None:
             self._loop.remove_reader(self._socket)
-            self._socket = made
+            self._socket, self._handshake = made, None
             made.setblocking(False)
             self._loop.add_reader(made, self._readable)
 

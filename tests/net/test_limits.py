@@ -1,6 +1,7 @@
 """What a peer may take up, before it is known and after: small, and set by flags."""
 
 import contextlib
+import gc
 import resource
 import socket
 from collections.abc import Iterator
@@ -139,6 +140,25 @@ def test_a_stranger_s_connection_costs_less_than_a_kibibyte(
             server.open("unix", key=b"?" * 16)
         assert max(seen) <= 1024
         server.open("unix").close()  # and who is known reads more at a time
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("kind", [m.UnixSocket, m.TcpPort])
+def test_a_stranger_that_left_is_forgotten_at_once(kind: type) -> None:
+    gc.disable()
+    try:
+        with running(Mirror()) as server:
+            (offer,) = [one for one in server.offers if isinstance(one, kind)]
+            for key in (b"", b"", b"?" * sockets.KEY):
+                with dial(offer, b"") as stranger:
+                    stranger.sendall(sockets.greeting(key) if key else b"BIR")
+                    stranger.shutdown(socket.SHUT_WR)
+                    while stranger.recv(4096):
+                        pass
+            found = [one for one in gc.get_objects() if isinstance(one, socket_server._Channel)]
+            assert len(found) <= 1  # its last callback may still be returning
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
