@@ -74,7 +74,7 @@ def run(
     try:
         with ExitStack() as stack:
             if beside is not None:
-                _await_ports(ends.split(","))
+                await_ports(ends.split(","))
                 stack.enter_context(beside([child.pid for child in children]))
             children += [start("trainer", i) for i in range(trainers)]
             found, _ = children[servers].communicate(timeout=180)
@@ -95,7 +95,7 @@ def run(
     return median(json.loads(lines[0])[WARM:]) * 1e3
 
 
-def _await_ports(endpoints: list[str], seconds: float = 30.0) -> None:
+def await_ports(endpoints: list[str], seconds: float = 30.0) -> None:
     """Wait until somebody listens at each endpoint."""
     until = time.monotonic() + seconds
     for endpoint in endpoints:

@@ -26,7 +26,7 @@ LONGER = 5  # times the steps of bench_cluster: a connection that says nothing i
 
 @contextmanager
 def strangers(servers: list[int]) -> Iterator[None]:
-    command = [sys.executable, str(HERE / "strangers.py"), str(COUNT), str(SECONDS)]
+    command = [sys.executable, str(HERE / "strangers.py"), "idle,drip", str(COUNT), str(SECONDS)]
     process = subprocess.Popen([*command, *map(str, servers)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
