@@ -99,7 +99,8 @@ class RestartingProxy:
 def _bound(port: int) -> socket.socket:
     """A socket that does not listen: connections to its port are refused."""
     held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+        held.setsockopt(socket.SOL_SOCKET, option, 1)
     held.bind((NEAR, port))
     return held
 
