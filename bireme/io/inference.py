@@ -31,6 +31,7 @@ from .variables import is_persistable, load_vars, plain, save_job, save_persista
 __all__ = ["load_inference_model", "save_inference_model"]
 
 _MODEL = "__model__"
+_WRITING = frozenset(("recv_save", "checkpoint_notify"))
 _ASKING = frozenset(("split_ids", "prefetch", "merge_ids", "distributed_lookup_table"))
 
 
@@ -146,6 +147,17 @@ def _refuse_servers(model: Program) -> None:
             )
 
 
+def _refuse_files(program: Program, where: str) -> None:
+    """Reject a model that would write files, at paths of its own choice."""
+    for op in (op for block in program.blocks for op in block.ops):
+        if op.type in _WRITING:
+            raise FormatError(
+                f"a model for inference with an operator that writes files, {op.type}",
+                where=where,
+                hint="save it with save_inference_model",
+            )
+
+
 def load_inference_model(
     dirname: str,
     executor: Any,
@@ -169,6 +181,7 @@ def load_inference_model(
     except FormatError as error:
         error.where = f"{path}" + (f": {error.where}" if error.where != str(path) else "")
         raise
+    _refuse_files(program, str(path))
     program, feeds, targets = without_feed_fetch(program)
     load_vars(executor, dirname, program, predicate=is_persistable, filename=params_filename)
     return [program, feeds, [program.global_block().var(n) for n in targets]]

@@ -8,7 +8,8 @@ import pytest
 
 import bireme as fluid
 from bireme import layers as L
-from bireme.errors import InvalidArgument
+from bireme.errors import FormatError, InvalidArgument
+from bireme.ir.proto import to_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +61,12 @@ def test_a_model_without_a_feed_that_its_targets_need_is_saved_with_a_warning(
     program, feeds, _ = fluid.io.load_inference_model(str(tmp_path), executor)
     assert feeds == ["x"]
     assert program.global_block().has_var("y")
+
+
+def test_a_model_that_writes_files_is_refused(tmp_path: Path) -> None:
+    model = fluid.Program()
+    attrs = {"endpoints": ["127.0.0.1:1"], "file_path": str(tmp_path / "x"), "trainer_id": 0}
+    model.global_block().append_op(type="recv_save", attrs={**attrs, "remote_varnames": ["w"]})
+    (tmp_path / "__model__").write_bytes(to_bytes(model))
+    with pytest.raises(FormatError, match="writes files, recv_save"):
+        fluid.io.load_inference_model(str(tmp_path), fluid.Executor())
