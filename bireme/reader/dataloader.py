@@ -299,9 +299,30 @@ class DataLoader(Positioned):
         )
 
     @staticmethod
-    def from_dataset(dataset: Any, places: Any = None, drop_last: bool = True) -> Any:
-        """An iterable over the feeds of an InMemoryDataset or QueueDataset."""
-        return dataset.feeds(drop_last=drop_last)
+    def from_dataset(dataset: Any, places: Any = None, drop_last: bool = True) -> "DatasetLoader":
+        """An iterable over the feeds of an InMemoryDataset or QueueDataset, one per place."""
+        return DatasetLoader(dataset, places, drop_last)
+
+
+class DatasetLoader:
+    """The batches of a dataset of files, dealt out to places in their order.
+
+    `drop_last` drops a batch that is not full, and batches at the end that are too few for all
+    places.
+    """
+
+    def __init__(self, dataset: Any, places: Any, drop_last: bool) -> None:
+        self._dataset = dataset
+        self._places = place_count(places)
+        self._drop_last = drop_last
+
+    def __call__(self) -> Iterator[Any]:
+        return iter(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        feeds = self._dataset.feeds(drop_last=self._drop_last)
+        for group in dealt(feeds, self._places, drop_last=self._drop_last):
+            yield shown(group, as_lists=False)
 
 
 class _Share:

@@ -21,7 +21,7 @@ from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 from . import step_hook
 from .effects import Runner
 from .feeding import batch_size, fetch_names, from_loaders
-from .replicas import Replicas
+from .replicas import Replicas, shares
 from .scope import Scope
 
 __all__ = ["CompiledProgram"]
@@ -170,7 +170,8 @@ class CompiledProgram:
             return executor.values(program, given, names, at, clock, prune=prune)
 
         self._step += 1
-        feed = feed or from_loaders(self._program, count)
+        if self._program.__dict__.get("_loaders"):
+            feed = from_loaders(self._program, shares(feed, count) if feed else [{}], count)
         hook = step_hook.installed
         if hook is not None:
             feed = hook.before(self._program, feed, scope)

@@ -17,6 +17,7 @@ from bireme.arrays import thread_pool as lanes
 from bireme.arrays.malloc import keep_memory
 from bireme.arrays.places import CUDAPlace, Place, check_place, default_place
 from bireme.arrays.random import Clock
+from bireme.arrays.values import LoDTensor
 from bireme.ending import at_exit, cause, in_order
 from bireme.errors import UnsupportedError
 from bireme.ir import Program, default_main_program
@@ -126,7 +127,7 @@ class Executor:
         """Run a program once, as `build` rewrites it."""
         self._check_open()
         names = fetch_names(program.global_block(), fetch_list)
-        feed = feed or from_loaders(program)[0]
+        feed = from_loaders(program, [feed or {}])[0]
         version = self._planner.version(program, build, (*names, *feed))
         clock = Clock(version.clock.trainer, version.clock.step)
         if not version.trains:
@@ -214,7 +215,9 @@ class Executor:
         """Run once with a given clock, for callers that run a program as several replicas."""
         self._check_open()
         version = self._planner.version(program)
-        plan, frame = self._run(version, program, feed, tuple(fetches), scope, clock, prune=prune)
+        plan, frame = self._run(
+            version, program, feed, tuple(fetches), scope, clock, prune=prune, keep=False
+        )
         return fetched(plan, frame, return_numpy=False)
 
     def close(self) -> None:
@@ -258,6 +261,7 @@ class Executor:
         clock: Clock,
         *,
         prune: bool = False,
+        keep: bool = True,
     ) -> tuple[Plan, Frame]:
         with self._device:
             entry = self._planner.plan(version, program, feed, fetches, prune=prune)
@@ -269,6 +273,8 @@ class Executor:
                 feeds.append((slot, array))
                 if lod:
                     feeds.append((slot + lod, structure))
+                if keep and name in entry.lasting:
+                    _keep(scope, name, array, structure)
             context = RunContext(
                 scope, clock, bound.cells, bound.inner, observer(), offer=bound.offer
             )
@@ -280,6 +286,13 @@ class Executor:
             raise UnsupportedError(
                 "this executor is closed", hint="make a new Executor(place) to run again"
             )
+
+
+def _keep(scope: Scope, name: str, array: Any, structure: Any) -> None:
+    """Store a fed value as that of a variable that outlives the run."""
+    cell = scope.find_var(name) or scope.var(name)
+    held = array.copy() if hasattr(array, "copy") else array
+    cell.put(LoDTensor(held, structure) if structure else held)
 
 
 def _carried(program: Any) -> Any:

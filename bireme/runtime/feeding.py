@@ -2,7 +2,7 @@
 
 import difflib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,18 +54,35 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def from_loaders(program: Program, count: int = 1) -> list[dict[str, Any]]:
-    """The next feeds of the program's started loaders (see `bireme.reader.dataloader`), up to
-    `count`; one empty feed if there is no loader.
+def from_loaders(
+    program: Program, feeds: Sequence[Mapping[str, Any]], count: int = 1
+) -> list[Mapping[str, Any]]:
+    """The feeds of a run, with what the program's loaders add to them (see
+    `bireme.reader.dataloader`): the next batches, up to `count`, of those that have a variable that
+    is not fed. Their values come before what is fed.
     """
-    taken = [loader.take(count) for loader in program.__dict__.get("_loaders", ())]
+    taken = [loader.take(count) for loader in _lacking(program, feeds[0])]
     if not taken:
-        return [{}]
-    feeds: list[dict[str, Any]] = [{} for _ in range(min(map(len, taken)))]
+        return list(feeds)
+    size = min(map(len, taken))
+    if any(feeds) and len(feeds) != size:
+        raise FeedError(
+            f"{len(feeds)} feeds beside {size} batches of a loader", hint="feed one for each batch"
+        )
+    given: list[Mapping[str, Any]] = list(feeds) if any(feeds) else [{}] * size
     for column in taken:
-        for feed, given in zip(feeds, column, strict=False):
-            feed.update(given)
-    return feeds
+        given = [{**feed, **more} for feed, more in zip(given, column, strict=False)]
+    return given
+
+
+def _lacking(program: Program, feed: Mapping[str, Any]) -> list[Any]:
+    """The program's loaders without which it cannot run on `feed`."""
+    loaders = program.__dict__.get("_loaders", ())
+    missing = {v.name for loader in loaders for v in loader.variables} - set(feed)
+    if feed and missing:
+        ops = (op for block in program.blocks for op in block.ops)
+        missing &= {name for op in ops for name in op.input_arg_names}
+    return [loader for loader in loaders if any(v.name in missing for v in loader.variables)]
 
 
 def fetch_names(block: Block, fetch_list: Any) -> tuple[str, ...]:

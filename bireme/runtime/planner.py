@@ -37,6 +37,7 @@ class Entry:
 
     plan: Plan
     feeders: list[tuple[str, int, Feeder]]
+    lasting: frozenset[str] = frozenset()  # fed variables that outlive the run
     bound: "weakref.WeakKeyDictionary[Scope, tuple[int, BoundPlan]]" = field(
         default_factory=weakref.WeakKeyDictionary
     )
@@ -127,7 +128,8 @@ class Planner:
                 plan = compile(block, request)
                 self.compiled += 1
                 checks = [(n, plan.feeds[n], feeder(block.vars[n], self._place)) for n in names]
-                entry = version.entries[key] = Entry(plan, checks)
+                lasting = frozenset(n for n in names if block.vars[n].persistable)
+                entry = version.entries[key] = Entry(plan, checks, lasting)
             return entry
 
     def bound(self, entry: Entry, scope: Scope) -> BoundPlan:

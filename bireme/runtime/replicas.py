@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bireme.arrays.namespaces import Array, namespace_of
-from bireme.arrays.values import LoDTensor, LoDTensorArray, SelectedRows, to_lod
+from bireme.arrays.values import LoDTensor, LoDTensorArray, SelectedRows, lengths_to_lod, to_lod
 from bireme.errors import FeedError
 from bireme.ir import Operator, OpRole, Program
 from bireme.passes.pipeline import Build
@@ -90,6 +90,7 @@ def shares(feed: Any, count: int) -> list[Mapping[str, Any]]:
                 hint="feed one dict per replica, or one dict to be split among them",
             )
         return list(feed)
+    feed = {name: _held(value) for name, value in feed.items()}
     count = max(min((count, *map(_parts, feed.values()))), 1) if feed else count
     parts: list[dict[str, Any]] = [{} for _ in range(count)]
     for name, value in feed.items():
@@ -98,19 +99,27 @@ def shares(feed: Any, count: int) -> list[Mapping[str, Any]]:
     return list(parts)
 
 
+def _held(value: Any) -> Any:
+    """A fed value as a LoDTensor if it has a LoD, else as an array."""
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], np.ndarray):
+        return LoDTensor(value[0], lengths_to_lod(value[1]))
+    return _bare(value)
+
+
 def _parts(value: Any) -> int:
     """The number of parts into which a value can be split."""
-    if isinstance(value, LoDTensor) and value.offsets:
+    if isinstance(value, LoDTensor):
         return len(value.offsets[0]) - 1
     shape = np.shape(value)
     return shape[0] if shape else 1
 
 
 def _pieces(value: Any, count: int) -> list[Any]:
-    if isinstance(value, LoDTensor) and value.offsets:
+    if isinstance(value, LoDTensor):
         return _sequences(value, _bounds(_parts(value), count))
-    array = np.asarray(value)
-    return [array[i:j] for i, j in _bounds(len(array), count)] if array.ndim else [array]
+    if not isinstance(value, list):  # of numbers, which take the variable's type when they are fed
+        value = np.asarray(value)
+    return [value[i:j] for i, j in _bounds(len(value), count)] if np.ndim(value) else [value]
 
 
 def _bounds(rows: int, count: int) -> list[tuple[int, int]]:
