@@ -40,7 +40,8 @@ def gradient_operators(
             )
         asked = gradient_block(op, target or block, stopped) if op.block_refs() else block
         specs = (_without_idle(spec, row, flowing) for spec in row.grad(op, asked))
-        made = [_operator(spec, op, dropped) for spec in specs]
+        own = {*op.input_arg_names, *op.output_arg_names}
+        made = [_operator(spec, op, own, dropped) for spec in specs]
         flowing.update(n for gradient in made for n in gradient.output_arg_names)
         ops += made
     return [op for op in ops if any(n != EMPTY for n in op.output_arg_names)]
@@ -85,15 +86,16 @@ def _without_idle(spec: OpSpec, row: Row, flowing: set[str]) -> OpSpec:
     return spec._replace(inputs=inputs)
 
 
-def _operator(spec: OpSpec, forward: Operator, dropped: Collection[str]) -> Operator:
+def _operator(
+    spec: OpSpec, forward: Operator, own: Collection[str], dropped: Collection[str]
+) -> Operator:
     """The operator of a spec; a gradient that is not wanted leaves a hole, or nothing in a single
-    slot.
+    slot. `own` are the names of the forward operator.
     """
     outputs: dict[str, tuple[str, ...]] = {}
     for slot, names in spec.outputs.items():
         kept = tuple(EMPTY if n in dropped else n for n in names)
         outputs[slot] = () if all(n == EMPTY for n in kept) else kept
     attrs = {**spec.attrs, "op_role": OpRole.Backward, "op_role_var": ()}
-    own = {*forward.input_arg_names, *forward.output_arg_names}
     inputs = {s: tuple(as_value(n) if n in own else n for n in ns) for s, ns in spec.inputs.items()}
     return Operator(spec.type, inputs, outputs, attrs, forward.site)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bireme.errors import InvalidArgument, UnknownName, WrongType
 from bireme.sites import calling_site
 
+from .op_index import OpIndex
 from .operator import DRAW, Operator, freeze_attr
 from .printing import print_block
 from .schema import nearest, schema_of
@@ -29,6 +30,7 @@ class Block:
         self.forward_block_idx = -1
         self.vars: dict[str, Variable] = {}
         self.ops: list[Operator] = []
+        self._index: OpIndex | None = None
 
     @property
     def parent(self) -> "Block | None":
@@ -65,7 +67,7 @@ class Block:
         return param
 
     def _initialise(self, var: Variable, initializer: Any) -> None:
-        if initializer is not None and not any(var.name in op.output_arg_names for op in self.ops):
+        if initializer is not None and var.name not in self.op_index.written:
             initializer(var, self)
 
     def _own(self, var: Variable) -> None:
@@ -164,6 +166,13 @@ class Block:
         return (v for v in self.vars.values() if isinstance(v, Parameter))
 
     # -- operators -------------------------------------------------------------------------
+    @property
+    def op_index(self) -> OpIndex:
+        """What the operators of this block write."""
+        if self._index is None or not self._index.covers(self.ops):
+            self._index = OpIndex(self.ops)
+        return self._index
+
     def append_op(
         self,
         type: str | None = None,
@@ -216,12 +225,15 @@ class Block:
     def insert(self, index: int, op: Operator) -> Operator:
         """Insert an existing operator unchanged before position `index`."""
         self.ops.insert(index, op)
+        if self._index is not None:
+            self._index.add(op)
         self.program.touch()
         return op
 
     def put(self, index: int, op: Operator) -> Operator:
         """Replace the operator at `index`."""
         self.ops[index] = op
+        self._index = None
         self.program.touch()
         return op
 
@@ -232,6 +244,7 @@ class Block:
 
     def _remove_op(self, index: int) -> None:
         del self.ops[index]
+        self._index = None
         self.program.touch()
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from . import guards
 from .block import Block
 from .dtypes import OpRole
 from .names import is_grad
-from .operator import DRAW, Operator
+from .operator import Operator
 from .printing import print_program
 from .variable import Parameter, Variable
 
@@ -49,8 +49,7 @@ class Program:
 
     def next_draw(self) -> int:
         """A number for the next operator that draws random numbers; copies keep theirs."""
-        ops = (op for block in self.blocks for op in block.ops)
-        return 1 + max((int(op.attrs.get(DRAW, -1)) for op in ops), default=-1)
+        return 1 + max(block.op_index.last_draw for block in self.blocks)
 
     # -- blocks ----------------------------------------------------------------------------
     def global_block(self) -> Block:

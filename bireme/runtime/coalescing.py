@@ -27,18 +27,54 @@ _HOLDERS = 3  # of a view: its column, the frame and the cell
 def coalesced(chosen: Sequence[Access], block: Block) -> list[Access]:
     """The operators, with compatible updates grouped at the position of the group's last member."""
     result: list[Access] = []
-    open_groups: dict[Any, list[Access]] = {}
+    groups = _OpenGroups()
     for access in chosen:
-        for key in [k for k, group in open_groups.items() if _disturbs(access, group)]:
-            result += _closed(open_groups.pop(key))
+        for group in groups.disturbed(access):
+            result += _closed(group)
         key = kind_of(access.op, block)
         if key is None or not 0 < size_of(access.op, block) <= SMALL:
             result.append(access)
         else:
-            open_groups.setdefault(key, []).append(access)
-    for group in open_groups.values():
+            groups.add(key, access)
+    for group in groups.members.values():
         result += _closed(group)
     return result
+
+
+class _OpenGroups:
+    """Groups of updates by kind, and which of them read and write a name."""
+
+    def __init__(self) -> None:
+        self.members: dict[Any, list[Access]] = {}
+        self._readers: dict[str, set[Any]] = {}
+        self._writers: dict[str, set[Any]] = {}
+
+    def add(self, key: Any, access: Access) -> None:
+        self.members.setdefault(key, []).append(access)
+        for name in access.reads:
+            self._readers.setdefault(name, set()).add(key)
+        for name in access.writes:
+            self._writers.setdefault(name, set()).add(key)
+
+    def disturbed(self, access: Access) -> list[list[Access]]:
+        """Take out the groups whose updates this operator must not be moved before. An effect may
+        look at any variable: it saves all of them, or tells how far they have moved.
+        """
+        if access.row.effect and not is_announced(access.op):
+            keys = set(self.members)
+        else:
+            keys = {key for name in access.reads for key in self._writers.get(name, ())}
+            keys.update(key for name in access.writes for key in self._readers.get(name, ()))
+        return [self._taken(key) for key in list(self.members) if key in keys] if keys else []
+
+    def _taken(self, key: Any) -> list[Access]:
+        group = self.members.pop(key)
+        for access in group:
+            for name in access.reads:
+                self._readers[name].discard(key)
+            for name in access.writes:
+                self._writers[name].discard(key)
+        return group
 
 
 def _closed(group: list[Access]) -> list[Access]:
@@ -47,17 +83,6 @@ def _closed(group: list[Access]) -> list[Access]:
     reads = tuple(dict.fromkeys(n for a in group for n in a.reads))
     writes = tuple(dict.fromkeys(n for a in group for n in a.writes))
     return [replace(group[-1], reads=reads, writes=writes, members=tuple(group))]
-
-
-def _disturbs(access: Access, group: Sequence[Access]) -> bool:
-    """Whether an operator must not be moved before the group's updates. An effect may look at any
-    variable: it saves all of them, or tells how far they have moved.
-    """
-    if access.row.effect and not is_announced(access.op):
-        return True
-    writes = {n for a in group for n in a.writes}
-    reads = {n for a in group for n in a.reads}
-    return bool(writes.intersection(access.reads) or reads.intersection(access.writes))
 
 
 def flat_step(
