@@ -195,7 +195,7 @@ class Role:
     @classmethod
     def from_env(cls) -> "Role":
         """The role of this process; a wrong environment ends it with a message and exit code 2."""
-        uncaught.install()
+        uncaught.install(of_script=True)
         try:
             flags.settings()
             return cls.read(os.environ)

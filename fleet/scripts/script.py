@@ -86,7 +86,7 @@ def _log_without_failing() -> None:
 def prepare() -> None:
     """Make this process one in which scripts of Fluid's time run."""
     _log_without_failing()
-    uncaught.install()
+    uncaught.install(of_script=True)
     compat.install()
     compat.for_children()
     flags.settings()  # now, so that a wrong FLAGS_* is reported before anything runs

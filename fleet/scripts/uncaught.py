@@ -36,8 +36,16 @@ def interrupted(error: KeyboardInterrupt) -> NoReturn:
     raise SystemExit(INTERRUPTED)
 
 
-def install() -> None:
-    """Let an uncaught BiremeError or Ctrl-C end in a message; calling it again changes nothing."""
+_of_script: list[bool] = []  # whether a user's script runs here, not only a command
+
+
+def install(of_script: bool = False) -> None:
+    """Let an uncaught BiremeError or Ctrl-C end in a message; calling it again changes nothing.
+
+    `of_script`: mistakes name the line of the script from now on.
+    """
+    if of_script and not _of_script:
+        _of_script.append(True)
     if getattr(sys.excepthook, "_of_bireme", False):
         return
     previous = sys.excepthook
@@ -64,7 +72,7 @@ def install() -> None:
 
 def _name_line(error: BiremeError, trace: TracebackType | None) -> None:
     """Let a mistake name the line of the script that made it, unless it quotes an operator's."""
-    if exit_code(error) != USER_MISTAKE or "\n  at " in str(error):
+    if not _of_script or exit_code(error) != USER_MISTAKE or "\n  at " in str(error):
         return
     if site := raising_site(_in_script(trace)):
         error.where = "\n  ".join([*filter(None, [error.where]), f"at {site}"])

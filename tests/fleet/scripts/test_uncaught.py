@@ -44,6 +44,14 @@ def test_other_errors_keep_their_traceback() -> None:
     assert "Traceback" in ran.stderr
 
 
+def test_a_mistake_in_a_command_names_no_line() -> None:
+    command = [sys.executable, "-m", "bireme", "check", "no_such_script.py"]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("bireme: ConfigError: there is no script no_such_script.py\n")
+    assert "\n  at " not in ran.stderr
+
+
 def test_a_mistake_names_the_line_of_the_script(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
