@@ -3,7 +3,7 @@ variables.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class DataFeeder:
         Raises:
             FeedError: a sample has another number of fields, or a field does not fit its variable.
         """
-        samples = list(iterable)
+        samples = [_fields(sample) for sample in iterable]
         for i, sample in enumerate(samples):
             if len(sample) != len(self.variables):
                 raise FeedError(
@@ -78,6 +78,19 @@ class DataFeeder:
                 raise FeedError(f"{len(group)} mini-batches are left for {num_places} places")
 
         return feeds
+
+
+def _fields(sample: Any) -> Sequence[Any]:
+    """The fields of a sample, which may be an iterator, such as Python 3's `zip`."""
+    if hasattr(sample, "__len__"):
+        return cast(Sequence[Any], sample)
+    try:
+        return tuple(sample)
+    except TypeError:
+        raise FeedError(
+            f"a sample must hold a field for each variable, got {type(sample).__name__}",
+            hint="a sample of one field is written (value,)",
+        ) from None
 
 
 def _tensor(var: Variable, column: list[Any]) -> LoDTensor:

@@ -123,6 +123,14 @@ def test_a_feeder_makes_arrays_and_sequences() -> None:
     assert feed["ids"].shape() == [3, 1]
 
 
+def test_a_sample_may_be_an_iterator_of_fields_but_not_one_field() -> None:
+    feeder = R.DataFeeder(data_variables())
+    feed = feeder.feed([map(list, [[1, 2], [7]])])
+    assert np.asarray(feed["x"]).tolist() == [[1, 2]]
+    with pytest.raises(FeedError, match="a sample must hold a field for each variable, got int"):
+        feeder.feed([1, 2])
+
+
 def test_a_sample_with_a_missing_field_is_named() -> None:
     with pytest.raises(FeedError, match="sample 1 has 1 fields"):
         R.DataFeeder(data_variables()).feed([([1, 2], [7]), ([3, 4],)])
