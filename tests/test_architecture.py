@@ -155,9 +155,9 @@ HIDDEN = {
     ("fleet/scripts/names.py", "module"): _PADDLE,
     ("fleet/scripts/names.py", "name"): _PADDLE,
     ("fleet/scripts/removed.py", "module"): "a module that the standard library had",
-    ("fleet/scripts/check.py", "'paddle'"): _CHECK,
-    ("fleet/scripts/check.py", "reached"): _CHECK,
-    ("fleet/scripts/check.py", "top"): _CHECK,
+    ("fleet/scripts/script_reader.py", "'paddle'"): _CHECK,
+    ("fleet/scripts/script_reader.py", "reached"): _CHECK,
+    ("fleet/scripts/script_reader.py", "top"): _CHECK,
 }
 NAMED_IN_TEXT = (
     "bireme/__init__.py",

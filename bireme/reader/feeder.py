@@ -29,7 +29,7 @@ class DataFeeder:
         self.variables = [block.var(v) if isinstance(v, str) else v for v in several(feed_list)]
         self.place = place
 
-    def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    def feed(self, iterable: Iterable[Iterable[Any]]) -> dict[str, Any]:
         """The feed of one mini-batch: variable name to LoDTensor.
 
         Raises:
@@ -47,7 +47,7 @@ class DataFeeder:
         return {var.name: _tensor(var, list(column)) for var, column in pairs}
 
     def feed_parallel(
-        self, iterable: Iterable[Iterable[Sequence[Any]]], num_places: int | None = None
+        self, iterable: Iterable[Iterable[Iterable[Any]]], num_places: int | None = None
     ) -> Iterator[dict[str, Any]]:
         """One feed per device, of one mini-batch each."""
         batches = list(iterable)

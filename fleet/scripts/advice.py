@@ -13,7 +13,12 @@ from bireme.ir import Operator
 from . import names
 from .python2 import old_syntax
 
-__all__ = ["BUILTINS", "DEPRECATED", "METHODS", "MODULES", "on_error", "on_name"]
+__all__ = ["BUILTINS", "DEPRECATED", "FIND_VAR", "METHODS", "MODULES", "on_error", "on_name"]
+
+FIND_VAR = (
+    "find_var gives None for a name without a value in the scope: a temporary has none, a "
+    "parameter has one after the startup program; fetch it, or make it persistable"
+)
 
 DEPRECATED = {
     "paddle.fluid.ParallelExecutor": "works; CompiledProgram(...).with_data_parallel(...) is newer",
@@ -115,6 +120,8 @@ def _on_attribute(owner: Any, name: str) -> str:
             "operators are shared by programs and do not change: "
             f"block.put(block.ops.index(op), op.{EDITS[name]})"
         )
+    if owner is None and name in ("get_tensor", "set_tensor"):
+        return FIND_VAR
     return f"{name} is Python 2: write {METHODS[name]}" if name in METHODS else ""
 
 

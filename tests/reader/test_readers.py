@@ -128,7 +128,7 @@ def test_a_sample_may_be_an_iterator_of_fields_but_not_one_field() -> None:
     feed = feeder.feed([map(list, [[1, 2], [7]])])
     assert np.asarray(feed["x"]).tolist() == [[1, 2]]
     with pytest.raises(FeedError, match="a sample must hold a field for each variable, got int"):
-        feeder.feed([1, 2])
+        feeder.feed([1, 2])  # type: ignore[list-item]  # which is the mistake
 
 
 def test_a_sample_with_a_missing_field_is_named() -> None:
