@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
+from bireme.ending import describe
 from bireme.errors import ConfigError
 
 from . import advice, compat
@@ -78,7 +79,7 @@ class Checker:
         except _UnreadableError as reason:
             return [f"{shown}: not checked: {reason}"], True, []
         except Exception as error:  # the other files are checked all the same
-            return [f"{shown}: not checked: {type(error).__name__}: {error}"], True, []
+            return [f"{shown}: not checked: {describe(error)}"], True, []
         stops = any(row.kind in STOPS for row in rows)
         return [f"{shown}: {row}" for row in rows], stops, [(file, each) for each in imports]
 
@@ -95,17 +96,22 @@ def _read(
     """The findings of a file, and what it imports."""
     compat.install()
     try:
-        with _deep(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
-            reader = ScriptReader(tree, project, is_main=is_main)
+        with _deep():
+            reader = ScriptReader(_tree(source), project, is_main=is_main)
         return sorted(reader.found.values()), reader.imports
     except SyntaxError as error:
         return _unparsed(_text(source), error), []
     except (RecursionError, MemoryError):
         raise _UnreadableError("its expressions are nested too deeply") from None
-    except ValueError as error:
-        raise _UnreadableError(str(error)) from None
+
+
+def _tree(source: str | bytes) -> ast.AST:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(source)
+        except ValueError as error:  # null bytes, before Python 3.12
+            raise SyntaxError(str(error)) from None
 
 
 @contextmanager

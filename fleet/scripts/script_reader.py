@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from bireme.errors import BiremeError
+
 from . import advice
 from .conditions import truth
 from .lazy_values import lazy_kind, needing_lists
@@ -21,6 +23,7 @@ from .own_modules import Import, Project
 
 __all__ = ["Finding", "ScriptReader", "missing_part"]
 
+LONGEST = 120  # letters of a line that are shown
 _CUDA = ("CUDAPlace", "cuda_places", "CUDAPinnedPlace", "cuda_pinned_places")
 _OF_IMPORTS = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 _OF_PYTHON_2 = ("os", "string", "sys")  # modules that had names of `advice.METHODS`
@@ -39,7 +42,8 @@ class Finding:
     advice: str
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.kind}: {self.name}: {self.advice}"
+        name = self.name if len(self.name) <= LONGEST else f"{self.name[:LONGEST]}..."
+        return f"line {self.line}: {self.kind}: {name}: {self.advice}"
 
 
 class ScriptReader(ast.NodeVisitor):
@@ -336,6 +340,8 @@ def _resolved(path: str) -> tuple[str, Any]:
             return "", None
         try:
             value = getattr(value, parts[n])
+        except BiremeError:  # it is there, and has no value in this process, such as a role
+            return "", None
         except AttributeError:
             if not isinstance(value, ModuleType):
                 return reached if _has_no_instances_of_its_own(value) else "", None

@@ -283,6 +283,7 @@ def test_a_file_that_cannot_be_read_is_a_line_and_the_others_are_checked(
     lines = ran.output.splitlines()
     assert ran.exit_code == 1
     assert lines[0].startswith(f"{tmp_path}/a.py: ")
+    assert max(map(len, lines)) < len(str(tmp_path)) + 400
     assert lines[-1] == f"{tmp_path}/b.py: nothing found"
 
 
@@ -300,6 +301,18 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
         "c_device.py: not checked: not a regular file",
         "e_nowhere.py: not checked: No such file or directory",
     ]
+
+
+def test_names_that_have_no_value_before_a_role_is_known_are_there() -> None:
+    body = """
+        from paddle.fluid.incubate.fleet.collective import fleet
+        import paddle.distributed.fleet as fleet2
+        fleet.main_program
+        fleet2.main_program
+        import paddle.fluid as fluid
+        fluid.layers.sofmax
+    """
+    assert found(body) == [(6, "missing", "paddle.fluid.layers.sofmax")]
 
 
 def test_a_long_sum_is_read() -> None:
