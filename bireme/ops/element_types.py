@@ -11,7 +11,7 @@ them.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from bireme.ir import FLOATS, HALVES, Block, Operator, Variable, VarType, to_dty
 from bireme.ir.dtypes import NAME_OF
 from bireme.sites import is_users
 
-__all__ = ["GROUPS", "Rule", "check", "rules_of"]
+__all__ = ["Misfit", "Rule", "check", "misfit", "rules_of"]
 
 _INNER = ("bireme.ops.", "bireme.ir.")
 GROUPS: dict[str, frozenset[VarType]] = {
@@ -40,6 +40,23 @@ class Rule(NamedTuple):
     each: bool
     when: str
     value: bool
+
+
+class Misfit(NamedTuple):
+    """A variable in a slot, its type, and what is wanted in words."""
+
+    slot: str
+    name: str
+    dtype: VarType
+    wanted: str
+
+    def error(self, layer: str, argument: str) -> WrongType:
+        """The refusal, in terms of what the user called."""
+        shown = argument if argument == self.name else f"{argument} {self.name!r}"
+        return WrongType(
+            f"{layer}: {shown} must be {self.wanted}, got {NAME_OF[self.dtype]}",
+            hint=f"layers.cast({argument}, dtype) converts it",
+        )
 
 
 def rules_of(declared: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -71,25 +88,43 @@ def check(rules: tuple[Rule, ...], op: Operator, block: Block) -> None:
     Raises:
         WrongType: with the layer, its argument, the type and the types that are taken.
     """
+    known = block.vars
+
+    def dtype_of(name: str) -> VarType | None:
+        var = known.get(name) or block._find_var_recursive(name)
+        return None if var is None else var.__dict__["_dtype"]
+
+    found = misfit(rules, op, dtype_of)
+    if found is not None:
+        raise found.error(*_called_with(block._var_recursive(found.name), op.type, found.slot))
+
+
+def misfit(
+    rules: tuple[Rule, ...], op: Operator, dtype_of: Callable[[str], VarType | None]
+) -> Misfit | None:
+    """The first input of a type that the operator does not take; types that are None pass."""
     for rule in rules:
         if not rule.when or bool(op.attrs.get(rule.when)) == rule.value:
-            _check_one(rule, op, block)
+            found = _misfit(rule, op, dtype_of)
+            if found is not None:
+                return found
+    return None
 
 
-def _check_one(rule: Rule, op: Operator, block: Block) -> None:
-    shared: Variable | None = None
+def _misfit(rule: Rule, op: Operator, dtype_of: Callable[[str], VarType | None]) -> Misfit | None:
+    first: tuple[str, VarType] | None = None
     for slot in rule.slots:
         for name in op.inputs.get(slot, ()):
-            var = block.vars.get(name) or block._find_var_recursive(name)
-            dtype = var.__dict__["_dtype"] if var is not None else None
-            if dtype is None or var is None:
+            dtype = dtype_of(name)
+            if dtype is None:
                 continue
             if dtype not in rule.types:
-                raise _refusal(op, slot, var, _listed(rule.types))
-            if shared is None:
-                shared = var
-            elif not rule.each and not _together(shared.__dict__["_dtype"], dtype):
-                raise _refusal(op, slot, var, f"{_name(shared)} as {shared.name!r} is")
+                return Misfit(slot, name, dtype, _listed(rule.types))
+            if first is None:
+                first = name, dtype
+            elif not rule.each and not _together(first[1], dtype):
+                return Misfit(slot, name, dtype, f"{NAME_OF[first[1]]} as {first[0]!r} is")
+    return None
 
 
 def _together(one: VarType, other: VarType) -> bool:
@@ -97,19 +132,6 @@ def _together(one: VarType, other: VarType) -> bool:
 
 
 # -- the message ---------------------------------------------------------------------------------
-def _refusal(op: Operator, slot: str, var: Variable, wanted: str) -> WrongType:
-    layer, argument = _called_with(var, op.type, slot)
-    shown = argument if argument == var.name else f"{argument} {var.name!r}"
-    return WrongType(
-        f"{layer}: {shown} must be {wanted}, got {_name(var)}",
-        hint=f"layers.cast({argument}, dtype) converts it",
-    )
-
-
-def _name(var: Variable) -> str:
-    return NAME_OF[var.__dict__["_dtype"]]
-
-
 def _listed(types: frozenset[VarType]) -> str:
     *most, last = [name for dtype, name in NAME_OF.items() if dtype in types]
     return f"{', '.join(most)} or {last}" if most else last

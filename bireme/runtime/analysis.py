@@ -7,11 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bireme.errors import UnknownName
-from bireme.ir import EMPTY, SCHEMAS, Block, Operator, Program, nearest
+from bireme.ir import EMPTY, SCHEMAS, Block, Operator, Program, VarType, nearest
+from bireme.ir.names import is_grad
+from bireme.ops import element_types
 from bireme.ops.table import ROWS, Row
 from bireme.passes.fuse_optimizer import separate
 
-__all__ = ["Access", "accesses", "kept_for_gradient", "last_uses", "live", "row_of"]
+from .run_errors import located
+
+__all__ = ["Access", "accesses", "check_given", "kept_for_gradient", "last_uses", "live", "row_of"]
 
 _NOT_RUN = frozenset({"feed", "fetch"})
 
@@ -45,10 +49,11 @@ def row_of(op: Operator) -> Row:
     """
     row = ROWS.get(op.type)
     if row is None or not (row.kernel or row.effect):
-        where = f"op: {op}" + (f"\n  at {op.site}" if op.site else "")
         runnable = [name for name in SCHEMAS if ROWS[name].kernel or ROWS[name].effect]
         raise UnknownName(
-            f"operator {op.type!r} cannot run here", where=where, hint=nearest(op.type, runnable)
+            f"operator {op.type!r} cannot run here",
+            where=located(op),
+            hint=nearest(op.type, runnable),
         )
     return row
 
@@ -147,3 +152,26 @@ def last_uses(found: Sequence[Access], keep: frozenset[str]) -> list[tuple[str, 
         seen.update(dead)
         dying.append(tuple(dead))
     return dying[::-1]
+
+
+def check_given(block: Block, chosen: Sequence[Access], found: Sequence[Access]) -> None:
+    """Refuse variables that are fed or held, where they have a type that no operator here takes.
+
+    Layers have checked this; programs from files and operators put in by hand have not been
+    checked. What operators write is not looked at: files do not have the types of all of that.
+
+    Raises:
+        WrongType: with the operator, its slot, the type and the types that are taken.
+    """
+    written = {name for access in found for name in access.writes}
+
+    def dtype_of(name: str) -> VarType | None:
+        var = None if name in written or is_grad(name) else block._find_var_recursive(name)
+        return None if var is None else var.dtype
+
+    for access in chosen:
+        misfit = element_types.misfit(access.row.dtypes, access.op, dtype_of)
+        if misfit is not None:
+            refusal = misfit.error(access.op.type, misfit.slot)
+            refusal.where = located(access.op)
+            raise refusal

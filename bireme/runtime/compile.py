@@ -18,7 +18,7 @@ from bireme.ir.names import without_grad
 from bireme.ops.table import ROWS
 from bireme.passes.fuse_elementwise import GROUP
 
-from .analysis import Access, accesses, kept_for_gradient, last_uses, live, local_names
+from .analysis import Access, accesses, check_given, kept_for_gradient, last_uses, live, local_names
 from .binding import Binding, kernel_of, parameters_of, takes_lod
 from .coalescing import coalesced, flat_step
 from .context import Layout, RunContext
@@ -62,6 +62,7 @@ def compile(block: Block, request: Request) -> Plan:
         chosen = live(found, wanted, frozenset(), request.feeds)
     else:
         chosen = live(found, request.fetches, lasting)
+    check_given(block, chosen, found)
     chosen = together(coalesced(chosen, block), block)
     keep = frozenset(request.fetches) | lasting
     return _plan(block, request, chosen, keep, lasting, lod=lod)

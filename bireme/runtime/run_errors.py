@@ -4,7 +4,9 @@ from typing import Any, NoReturn
 
 from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import BiremeError, ConfigError, FeedError, ProgramError
-from bireme.ir import EMPTY, Block, Operator
+from bireme.ir import EMPTY, Block, Operator, VarType, to_dtype
+from bireme.ops.element_types import misfit
+from bireme.ops.table import ROWS
 
 from .context import Env
 from .units import Unit
@@ -61,6 +63,11 @@ def explain(error: Exception, block: Block, unit: Unit, env: Env) -> NoReturn:
             missing = _missing(one, env)
             if missing:
                 raise unset(block, missing, one) from error
+    of_type = misfit(ROWS[op.type].dtypes, op, lambda name: _element_type(env.get(name)))
+    if of_type is not None:
+        refusal = of_type.error(op.type, of_type.slot)
+        refusal.where = f"{located(op)}\n  with {_inputs(op, env)}"
+        raise refusal from error
     problem = ProgramError(
         f"operator {op.type!r} failed: {type(error).__name__}: {error}",
         op=op,
@@ -75,6 +82,15 @@ def explain(error: Exception, block: Block, unit: Unit, env: Env) -> NoReturn:
 def _inputs(op: Operator, env: Env) -> str:
     names = [name for name in dict.fromkeys(op.input_arg_names) if name != EMPTY]
     return ", ".join(f"{name}: {describe(env.get(name))}" for name in names) or "no inputs"
+
+
+def _element_type(value: Any) -> VarType | None:
+    """The element type of a value, if it has one that Fluid knows."""
+    held = value.value if isinstance(value, SelectedRows) else getattr(value, "array", value)
+    try:
+        return to_dtype(held.dtype)
+    except (AttributeError, BiremeError):
+        return None
 
 
 def _missing(op: Operator, env: Env) -> str | None:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bireme as fluid
@@ -157,3 +158,31 @@ def test_parameters_of_double_precision_learn_at_a_rate_of_a_schedule() -> None:
     x = fluid.data("x", [2, 3], "float64")
     loss = layers.mean(layers.fc(x, 1))
     fluid.optimizer.Adam(layers.exponential_decay(0.1, 10, 0.5)).minimize(loss)
+
+
+def _unchecked(kind: str, middle: str = "") -> Any:
+    """A program from a file that applies an operator to whole numbers, fed or made by a cast."""
+    program = Program()
+    block = program.global_block()
+    block.create_var(name="x", shape=[3], dtype="int32" if not middle else "float32")
+    for name in ("middle", "y"):
+        block.create_var(name=name, shape=[3], dtype="int32")
+    if middle:
+        attrs = {"in_dtype": VarType.FP32, "out_dtype": VarType.INT32}
+        block.append(Operator(middle, {"X": ("x",)}, {"Out": ("middle",)}, attrs))
+    given = "middle" if middle else "x"
+    block.append(Operator(kind, {"X": (given,)}, {"Out": ("y",)}, {}))
+    read = fluid.Program.parse_from_string(program.desc.serialize_to_string())
+    feed = {"x": np.arange(3, dtype="float32" if middle else "int32")}
+    return fluid.Executor().run(read, feed=feed, fetch_list=["y"])
+
+
+def test_a_program_from_a_file_is_refused_before_it_runs() -> None:
+    with pytest.raises(WrongType, match=r"^mean: X 'x' must be float16") as caught:
+        _unchecked("mean")
+    assert "op: {Out=[y]} = mean(X=[x])" in str(caught.value)
+
+
+def test_a_failing_kernel_is_explained_by_the_types_of_its_inputs() -> None:
+    with pytest.raises(WrongType, match=r"^sigmoid: X 'middle' must be float16.*got int32"):
+        _unchecked("sigmoid", middle="cast")
