@@ -2,8 +2,6 @@
 refused with the others when the layer is called.
 """
 
-import gzip
-import json
 from fnmatch import fnmatch
 from functools import cache
 from typing import Any
@@ -21,7 +19,8 @@ from .uses_decoding import USES as DECODING
 from .uses_vision import USES as VISION
 
 RECORD = oracle.GOLDEN.parent / "element_types_layers.json.gz"
-TYPES: list[str] = oracle.tool("attempts").TYPES
+ATTEMPTS = oracle.tool("attempts")
+TYPES: list[str] = ATTEMPTS.TYPES
 TABLES = {
     "layers/uses": LAYERS,
     "layers/uses_vision": VISION,
@@ -45,7 +44,7 @@ PATTERNS = [pattern for patterns in TAKEN.values() for pattern in patterns.split
 
 @cache
 def recorded() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(gzip.decompress(RECORD.read_bytes()))
+    found: dict[str, dict[str, Any]] = ATTEMPTS.read(RECORD)
     return found
 
 

@@ -2,8 +2,6 @@
 when they are appended.
 """
 
-import gzip
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,8 @@ from bireme.ops.table import ROWS
 from tests.support import oracle
 
 RECORD = Path(__file__).parent.parent / "golden" / "element_types_operators.json.gz"
-TYPES: list[str] = oracle.tool("attempts").TYPES
+ATTEMPTS = oracle.tool("attempts")
+TYPES: list[str] = ATTEMPTS.TYPES
 
 # what is taken here and not by 1.8.5, beside floats of every width
 TAKEN = {
@@ -35,7 +34,7 @@ TAKEN = {
 
 @cache
 def recorded() -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = json.loads(gzip.decompress(RECORD.read_bytes()))
+    found: dict[str, list[dict[str, Any]]] = ATTEMPTS.read(RECORD)
     return {op: variants for op, variants in found.items() if op in ROWS}
 
 

@@ -5,6 +5,7 @@ while it ran, `e` the run failed in another way, `c` the process ended. A record
 every element type, in the order of `TYPES`.
 """
 
+import gzip
 import json
 import os
 
@@ -60,8 +61,12 @@ def rows_of(trials, changes, *given):
 
 def write(path, found):
     """Write a record: compressed JSON, a line for every entry."""
-    import gzip
-
     lines = [json.dumps(n) + ":" + json.dumps(found[n], sort_keys=True) for n in sorted(found)]
     with gzip.GzipFile(path, "wb", mtime=0) as out:
         out.write(("{" + ",\n".join(lines) + "}\n").encode())
+
+
+def read(path):
+    """A record that was written."""
+    with gzip.open(path, "rb") as given:
+        return json.loads(given.read().decode())
