@@ -69,6 +69,7 @@ class NativeServer:
         self._seen = 0  # the last version that has come
         self._exchange: Exchange | None = None
         self._mappings = Mappings()
+        self._decoder = Decoder(attach=self._mappings)
         self._received: Received | None = None
         self._settles = False  # whether the answer means that the exchange's pushes were used
         self._lent: Container[str] | None = None  # what may stay where the server put it; all
@@ -233,7 +234,7 @@ class NativeServer:
             self._end_exchange(keeps)
         if isinstance(received.message, m.Values):
             self._seen = max(self._seen, received.message.version)
-        tally.received += received.size
+        tally.received += received.layout.size
         arena = self._session.arena
         self.relies = self.relies and not self._settles
         if self._settles and arena is not None:
@@ -241,10 +242,13 @@ class NativeServer:
         lent = self._lent
         if received.message.place is None or lent is None:
             return received.values
-        return {
-            name: value if name in lent else copied(value)
-            for name, value in received.values.items()
-        }
+        taken: dict[str, Value] = {}
+        for name, value in received.values.items():
+            if name in lent:
+                taken[name] = value
+            else:
+                taken[name] = value.copy() if type(value) is np.ndarray else copied(value)
+        return taken
 
     def _end_exchange(self, keeps: bool) -> None:
         """Forget the exchange, unless it `keeps` pushes that a server which is restarted will need
@@ -261,7 +265,8 @@ class NativeServer:
         """Read the answer, over as many connections as it takes."""
         lost_at: float | None = None
         while True:
-            self._job.check()
+            if self._job.failure is not None:
+                self._job.check()
             if self._received is not None:
                 received, self._received = self._received, None
                 return received
@@ -289,6 +294,7 @@ class NativeServer:
         if found.life != known.life:
             self.process.close()
             self.process = Watched(found.welcomed.process)
+        self._decoder = Decoder(attach=self._mappings)
         self._exchange = self._session.carrier.exchange(self._times.deadline)
         for parts in self._frames:
             self._exchange.write(parts)
@@ -296,7 +302,7 @@ class NativeServer:
 
     def _read(self) -> Received:
         assert self._exchange is not None
-        received = self._exchange.receive(Decoder(attach=self._mappings))
+        received = self._exchange.receive(self._decoder)
         if isinstance(received.message, m.Refused) and received.message.kind == m.NOT_GREETED:
             raise Unreachable(received.message.text, peer=self.name)  # it is another life by now
         return received

@@ -3,6 +3,7 @@ per server. Nothing is decided here; see `instructions` for what operators say, 
 when values leave.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any, Self
@@ -34,6 +35,8 @@ class Communication(Effect):
     def __init__(self, ops: list[Operator], context: EffectContext) -> None:
         self._program = context.program
         self._number = number = i.trainer_of(context.program)
+        self._found: Trainer | None = None
+        self._process = 0  # that has found it
         self._steps = _steps(i.read_instructions(ops), context.block)
         self._last = ends_step(ops, context.program)
         closers = context.executor.closers
@@ -45,7 +48,9 @@ class Communication(Effect):
         return cls(ops, context)
 
     def run(self, env: Env) -> None:
-        trainer = trainers.of(self._number, self._program)
+        trainer = self._found
+        if trainer is None or trainer is not trainers.known.get(self._number) or self._forked:
+            trainer = self._find()
         if self._last:  # which step it is, is known before any trainer can have saved this one
             saver = trainer.saver
         for step in self._steps:
@@ -56,8 +61,20 @@ class Communication(Effect):
             with trainer.strategy.lock:
                 saver.after_step(trainer.servers, env, self._program)
 
+    def _find(self) -> Trainer:
+        self._found, self._process = trainers.of(self._number, self._program), os.getpid()
+        return self._found
+
+    @property
+    def _forked(self) -> bool:
+        """Whether another process, this one's parent, has found the trainer."""
+        return os.getpid() != self._process
+
     def gradient_buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
-        return trainers.of(self._number).servers.buffer(name, shape, dtype)
+        trainer = self._found
+        if trainer is None or not trainer.servers.shares or self._forked:
+            return None
+        return trainer.servers.buffers.take(name, shape, dtype)
 
 
 class _Closer:
@@ -86,7 +103,7 @@ def _steps(given: tuple[i.Instruction, ...], block: Block) -> list[Step]:
     met += [each for each in given if isinstance(each, i.Barrier) and each.strict]
     endpoints = [endpoint for each in met for endpoint in each.endpoints]
     if received or endpoints:
-        steps.append(locked(_exchange(received, endpoints, block)))
+        steps.append(_exchange(received, endpoints, block))
     return steps + [BINDERS[type(each)](each, block) for each in given if type(each) in BINDERS]
 
 
@@ -145,7 +162,8 @@ def _barrier(barrier: i.Barrier, block: Block) -> Step:
     choose, own = _chooser(block), changing(block.program)
 
     def close_round(trainer: Trainer, env: Any) -> None:
-        trainer.rejoining.before_barriers(trainer.servers, env, own)
+        if trainer.servers.durable:
+            trainer.rejoining.before_barriers(trainer.servers, env, own)
         if barrier.strict:
             trainer.servers.barrier(barrier.endpoints, True)
         else:
@@ -162,13 +180,17 @@ def _exchange(received: list[i.Receive], endpoints: list[str], block: Block) -> 
             wanted.setdefault(part.endpoint, []).append(part.name)
     asked = {endpoint: tuple(dict.fromkeys(names)) for endpoint, names in wanted.items()}
     lent = _joined_at_once(received, block)
+    named = [(receive.parts[0].variable, receive.parts) for receive in received]
+    single = [(name, parts[0]) for name, parts in named if len(parts) == 1]
+    several = [(name, parts) for name, parts in named if len(parts) > 1]
 
     def exchange(trainer: Trainer, env: Any) -> None:
-        found = trainer.servers.exchange(asked, lent)
-        for receive in received:
-            parts = [found[part.endpoint][part.name] for part in receive.parts]
-            whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            env.set(receive.parts[0].variable, whole)
+        with trainer.strategy.lock:  # a running communicator leaves the servers alone
+            found = trainer.servers.exchange(asked, lent)
+        whole = {variable: found[part.endpoint][part.name] for variable, part in single}
+        for variable, parts in several:
+            whole[variable] = np.concatenate([found[p.endpoint][p.name] for p in parts])
+        env.update(whole)
 
     return exchange
 

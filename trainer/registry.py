@@ -3,7 +3,6 @@
 An orderly end of the process completes them; any other aborts them with its cause.
 """
 
-import os
 import threading
 
 from bireme.arrays.malloc import keep_memory
@@ -30,7 +29,7 @@ class Registry:
 
     def __init__(self, dial: Dial = _dial) -> None:
         self.dial = dial
-        self._trainers: dict[int, Trainer] = {}
+        self.known: dict[int, Trainer] = {}
         self._lock = threading.Lock()
         self._begun: Owner | None = None
 
@@ -40,9 +39,8 @@ class Registry:
         Raises:
             ConfigError: another process has made it, and this one is a fork of that.
         """
-        trainer = self._trainers.get(number) or self._make(number)
-        if trainer.owner.process != os.getpid():
-            trainer.owner.check()
+        trainer = self.known.get(number) or self._make(number)
+        trainer.owner.check()
         if program is not None and not trainer.job.trainers:
             trainer.job.trainers = program._trainers
             trainer.job.endpoints = program._endpoints
@@ -50,12 +48,12 @@ class Registry:
 
     def _make(self, number: int) -> Trainer:
         with self._lock:
-            if number not in self._trainers:
+            if number not in self.known:
                 self._begin()
                 tally.enter("trainer", number)
                 tally.rewinds = rewound()
-                self._trainers[number] = Trainer(number, self.dial, times(), leave_now)
-            return self._trainers[number]
+                self.known[number] = Trainer(number, self.dial, times(), leave_now)
+            return self.known[number]
 
     def _begin(self) -> None:
         if self._begun is None or not self._begun.here:
@@ -65,7 +63,7 @@ class Registry:
 
     def find(self, number: int) -> Trainer | None:
         """A trainer, if this process has made it."""
-        trainer = self._trainers.get(number)
+        trainer = self.known.get(number)
         return trainer if trainer is not None and trainer.owner.here else None
 
     @property
@@ -75,7 +73,7 @@ class Registry:
         Raises:
             ConfigError: see `of`.
         """
-        known = {n: trainer for n, trainer in self._trainers.items() if len(trainer.servers)}
+        known = {n: trainer for n, trainer in self.known.items() if len(trainer.servers)}
         for trainer in known.values():
             trainer.owner.check()
         return sorted(known)
@@ -92,21 +90,21 @@ class Registry:
                 trainer.stop_communicating()
         finally:
             with self._lock:
-                self._trainers.pop(number, None)
+                self.known.pop(number, None)
             if error is None:
                 trainer.close()
             else:
                 trainer.abort(describe(error))
 
     def close_all(self) -> None:
-        for number in list(self._trainers):
+        for number in list(self.known):
             self.close(number)
 
     def _end(self, error: BaseException | None) -> None:
         if error is None:
             self.close_all()
             return
-        for trainer in list(self._trainers.values()):
+        for trainer in list(self.known.values()):
             trainer.abort(describe(error))
         rewind(error)
 

@@ -72,8 +72,7 @@ class Rejoining:
         """A step's gradients are pushed, and it has changed the variables `names`; see
         `step_records`.
         """
-        if any(server.welcomed.durable for server in pool.native):
-            pool.job.guard(lambda: self._prepare(pool, env, names))
+        pool.job.guard(lambda: self._prepare(pool, env, names))
 
     def _prepare(self, pool: ServerPool, env: Any, names: Iterable[str]) -> None:
         if self.left is not None and not self.left.resumed:

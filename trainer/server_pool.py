@@ -7,10 +7,10 @@ import select
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeAlias
 
 from bireme import flags
-from bireme.arrays.namespaces import Array
 from bireme.errors import ConfigError, DeadlineExceeded, ProtocolError
 from bireme.job_token import job_token
 from bireme.monitoring.counters import tally
@@ -44,7 +44,9 @@ class ServerPool:
         self._met = met  # called with every server that has welcomed this trainer
         self._greeted = greeted  # and then with all, before anything else is said
         self._servers: dict[str, Server] = {}
-        self._buffers = GradientBuffers()
+        self.buffers = GradientBuffers()
+        self.shares = False  # whether a server can read gradients where they are computed
+        self.durable = False  # whether a server records rounds
         self._readers = ThreadPoolExecutor(64, "exchange")
 
     def __iter__(self) -> Iterator[Server]:
@@ -63,12 +65,6 @@ class ServerPool:
             server = self.server(endpoint)
         server.step = self.job.step
         server.push(values)
-
-    def buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
-        """Memory for a gradient that will be pushed, if a server can read it there."""
-        if any(isinstance(server, NativeServer) and server.shares for server in self):
-            return self._buffers.take(name, shape, dtype)
-        return None
 
     def barrier(self, endpoints: Iterable[str], strict: bool) -> None:
         """Close the round at these servers; outside sync there is no round to close.
@@ -91,13 +87,13 @@ class ServerPool:
         """End the step: ask these servers for variables, and wait until every push has taken
         effect. Values of the names in `lent` may change with the next call.
         """
-        servers = self._at(wanted)
-        servers += [s for s in self if s.endpoint.endpoint not in wanted and s.open]
-        pushed = any(server.open for server in servers)
-        for server in servers:
+        asked = self._at(wanted)
+        others = [s for s in self._servers.values() if s not in asked and s.open]
+        pushed = any([server.open for server in asked]) or bool(others)
+        for server in (*asked, *others):
             server.pull(wanted.get(server.endpoint.endpoint, ()), lent=lent)
         began = time.perf_counter()
-        found = self.results(servers, WAIT)
+        found = self.results([*asked, *others], WAIT)
         tally.waits.observe(time.perf_counter() - began)
         self.job.step += pushed
         return found
@@ -134,9 +130,13 @@ class ServerPool:
         answer comes, the step is in the phase `idle`.
         """
         step_clock.enter(idle)
-        servers = list(servers)
-        near = [s for s in servers if s.fileno() >= 0]
-        far = [s for s in servers if s.fileno() < 0]
+        near: dict[int, Server] = {}
+        far: list[Server] = []
+        for server in servers:
+            if (descriptor := server.fileno()) >= 0:
+                near[descriptor] = server
+            else:
+                far.append(server)
         own = far.pop() if far and not near else None
         reading = [(s, self._readers.submit(self.job.guard, s.result)) for s in far]
         found = {own.endpoint.endpoint: self.job.guard(own.result)} if own else {}
@@ -148,23 +148,24 @@ class ServerPool:
         found.update({s.endpoint.endpoint: answer.result() for s, answer in reading})
         return found
 
-    def _arriving(self, servers: list[Server], idle: int) -> Iterator[Server]:
-        """These servers, each when it has something to be read."""
-        waiting = {server.fileno(): server for server in servers}
+    def _arriving(self, waiting: dict[int, Server], idle: int) -> Iterator[Server]:
+        """Servers by descriptor, each when it has something to be read."""
         ready = select.poll()
         for descriptor in waiting:
             ready.register(descriptor, select.POLLIN)
         until = time.monotonic() + self.job.times.deadline
         while waiting:
-            step_clock.enter(idle)
             events = ready.poll(max(0.0, until - time.monotonic()) * 1000)
             step_clock.enter(RECEIVE)
-            self.job.check()
+            if self.job.failure is not None:
+                self.job.check()
             if not events:
                 self.job.guard(lambda: _late(next(iter(waiting.values()))))
             for descriptor, _ in events:
                 ready.unregister(descriptor)
                 yield waiting.pop(descriptor)
+            if waiting:
+                step_clock.enter(idle)
 
     # -- servers ---------------------------------------------------------------------------
     def server(self, endpoint: str) -> Server:
@@ -176,23 +177,27 @@ class ServerPool:
         self._at(endpoints)
 
     def _at(self, endpoints: Iterable[str]) -> list[Server]:
-        self.job.check()
+        if self.job.failure is not None:
+            self.job.check()
         endpoints = list(endpoints)
-        new = [endpoint for endpoint in endpoints if endpoint not in self._servers]
-        for endpoint in new:
-            self._servers[endpoint] = self.job.guard(lambda at=endpoint: self._meet(at))  # type: ignore[misc]
-        if new:
-            self.job.guard(lambda: self._greeted(self))
+        if not self._servers.keys() >= set(endpoints):
+            self._meet_all(endpoints)
         found = [self._servers[endpoint] for endpoint in endpoints]
         for server in found:
             server.step = self.job.step
         return found
 
+    def _meet_all(self, endpoints: list[str]) -> None:
+        for endpoint in endpoints:
+            if endpoint not in self._servers:
+                self._servers[endpoint] = self.job.guard(partial(self._meet, endpoint))
+        self.job.guard(lambda: self._greeted(self))
+
     def _meet(self, endpoint: str) -> Server:
         """Greet a server; one that does not know our protocol is taken for one of Fluid's."""
         reached = self._dial(endpoint)
         try:
-            server = NativeServer(reached, self.job, self._buffers)
+            server = NativeServer(reached, self.job, self.buffers)
         except Foreign as error:
             reached.close()
             if job_token() and not flags.get("rpc_fluid"):
@@ -203,6 +208,8 @@ class ServerPool:
                     "FLAGS_rpc_fluid=1",
                 ) from None
             return FluidServer(FluidWire(endpoint), self.job)
+        self.shares |= server.shares
+        self.durable |= server.welcomed.durable
         self._met(server)
         return server
 

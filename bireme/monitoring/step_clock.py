@@ -12,6 +12,8 @@ calls `enter`. Threads that run no step are not measured, so communicators may c
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 from . import tracing
 
@@ -64,6 +66,15 @@ class StepClock(threading.local):
                 tracing.bar(PHASES[before], self._since, now)
             self._phase, self._since = phase, now
         return before
+
+    def entering(self, phase: int, task: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A task that begins with entering a phase."""
+
+        def run(given: Any) -> None:
+            self.enter(phase)
+            task(given)
+
+        return run
 
     def end(self) -> list[float]:
         """The step ends now; the seconds of each of `PHASES`."""

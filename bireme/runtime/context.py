@@ -65,6 +65,11 @@ class Env:
         else:
             self.put(name, value, ())
 
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Set several values by name."""
+        for name, value in values.items():
+            self.set(name, value)
+
     def pair(self, name: str) -> tuple[Any, Lod]:
         """The value of `name` and its LoD."""
         slot = self.layout.slots.get(name)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from bireme.ir import OpRole
 from bireme.monitoring.step_clock import BACKWARD, FORWARD, SEND, UPDATE, step_clock
 
-from .steps import Frame, Step
+from .steps import Step
 from .units import Unit
 
 __all__ = ["phases_of", "timed"]
@@ -17,7 +17,9 @@ def timed(units: Sequence[Unit], steps: list[Step]) -> list[Step]:
     if BACKWARD not in phases:
         return steps
     return [
-        _entering(phase, step) if i == 0 or phase != phases[i - 1] or phase == SEND else step
+        step_clock.entering(phase, step)
+        if i == 0 or phase != phases[i - 1] or phase == SEND
+        else step
         for i, (phase, step) in enumerate(zip(phases, steps, strict=True))
     ]
 
@@ -39,13 +41,3 @@ def phases_of(units: Sequence[Unit]) -> Iterator[int]:
         elif not role & (OpRole.RPC | OpRole.Dist):
             phase = FORWARD
         yield phase
-
-
-def _entering(phase: int, step: Step) -> Step:
-    enter = step_clock.enter
-
-    def run(frame: Frame) -> None:
-        enter(phase)
-        step(frame)
-
-    return run

@@ -69,7 +69,7 @@ class Kill:
             server.cancel()
         for at in self.made.servers.values():
             self.made.loop.soon(at.service._reset, (self.number, self.life))
-        trainers._trainers.pop(self.number)
+        trainers.known.pop(self.number)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
