@@ -20,7 +20,7 @@ from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 
 from . import step_hook
 from .effects import Runner
-from .feeding import batch_size, fetch_names, from_loaders
+from .feeding import batch_size, check_fetches, from_loaders, read_fetches
 from .replicas import Replicas, shares
 from .scope import Scope
 
@@ -160,14 +160,15 @@ class CompiledProgram:
                 self._program, count, self._execution.num_threads, self._build
             )
             executor.closers.append(_closer(self._replicas))
-        fetches = fetch_names(self._program.global_block(), fetch_list)
+        fetches, update = read_fetches(fetch_list)
+        check_fetches(self._program.global_block(), fetches)
 
         def execute(
             program: Program, given: Mapping[str, Any], names: Sequence[str], at: Scope, i: int
         ) -> list[Any]:
             step = self._step + self._program._runs_before
             clock = Clock(self._program._trainer_id * count + i, step)
-            return executor.values(program, given, names, at, clock, prune=prune)
+            return executor.values(program, given, names, at, clock, prune=prune or update)
 
         self._step += 1
         if self._program.__dict__.get("_loaders"):

@@ -31,7 +31,7 @@ from .compile import Request, compile
 from .compiled_program import CompiledProgram
 from .context import RunContext
 from .device import device_of
-from .feeding import batch_size, check_kinds, fetch_names, fetches_update, from_loaders
+from .feeding import batch_size, check_kinds, from_loaders, read_fetches
 from .fetching import fetched, figures
 from .observe import observer
 from .plan import Plan
@@ -103,15 +103,16 @@ class Executor:
         self._check_open()
         scope = scope or global_scope()
         program = _carried(program or default_main_program())
-        prune = use_prune or fetches_update(fetch_list)
         if isinstance(program, CompiledProgram):
             return program.run(
-                self, feed, fetch_list, scope, return_numpy, return_merged, prune=prune
+                self, feed, fetch_list, scope, return_numpy, return_merged, prune=use_prune
             )
         if isinstance(feed, list | tuple) and len(feed) == 1:
             (feed,) = feed
         check_kinds(program, feed)
-        return self.step(program, feed, fetch_list, scope, return_numpy=return_numpy, prune=prune)
+        return self.step(
+            program, feed, fetch_list, scope, return_numpy=return_numpy, prune=use_prune
+        )
 
     def step(
         self,
@@ -126,7 +127,8 @@ class Executor:
     ) -> list[Any]:
         """Run a program once, as `build` rewrites it."""
         self._check_open()
-        names = fetch_names(program.global_block(), fetch_list)
+        names, update = read_fetches(fetch_list)
+        prune = prune or update
         feed = from_loaders(program, [feed or {}])[0]
         version = self._planner.version(program, build, (*names, *feed))
         clock = Clock(version.clock.trainer, version.clock.step)

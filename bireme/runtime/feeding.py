@@ -15,12 +15,13 @@ from bireme.ir import Block, Operator, Program, Variable, VarType, several
 
 __all__ = [
     "Feeder",
+    "Fetches",
     "batch_size",
+    "check_fetches",
     "feeder",
-    "fetch_names",
-    "fetches_update",
     "from_loaders",
     "known_feeds",
+    "read_fetches",
 ]
 
 Feeder = Callable[[Any], tuple[Array, Lod]]
@@ -85,30 +86,47 @@ def _lacking(program: Program, feed: Mapping[str, Any]) -> list[Any]:
     return [loader for loader in loaders if any(v.name in missing for v in loader.variables)]
 
 
-def fetch_names(block: Block, fetch_list: Any) -> tuple[str, ...]:
-    """The names in a fetch list of variables and names.
+class Fetches(NamedTuple):
+    """The names in a fetch list, and whether it also holds the result of `minimize`, or update
+    operators.
+    """
+
+    names: tuple[str, ...]
+    update: bool
+
+
+def read_fetches(fetch_list: Any) -> Fetches:
+    """What a fetch list of variables, names and updates asks for."""
+    names, update = [], False
+    for item in _items(fetch_list):
+        if _is_update(item):
+            update = True
+        else:
+            names.append(_fetch_name(item))
+    return Fetches(tuple(names), update)
+
+
+def check_fetches(block: Block, names: Iterable[str]) -> None:
+    """Check that a program has what is fetched.
 
     Raises:
-        FeedError: the program has no such variable.
+        FeedError: it has no such variable.
     """
-    names = tuple(_fetch_name(item) for item in _items(fetch_list) if not _is_update(item))
     for name in names:
         if name not in block.vars:
             raise FeedError(
                 f"fetch '{name}' is not a variable of the program{_nearest(name, block.vars)}",
                 hint="fetch a variable of the program that is run, or its name",
             )
-    return names
-
-
-def fetches_update(fetch_list: Any) -> bool:
-    """Whether a fetch list holds the result of `minimize`, or update operators."""
-    return any(map(_is_update, _items(fetch_list)))
 
 
 def _items(fetch_list: Any) -> Iterator[Any]:
     """The items of a fetch list; lists inside it are part of it."""
-    for item in [fetch_list] if isinstance(fetch_list, Operator) else several(fetch_list):
+    if type(fetch_list) is list:
+        items = fetch_list
+    else:
+        items = [fetch_list] if isinstance(fetch_list, Operator) else several(fetch_list)
+    for item in items:
         if isinstance(item, list | tuple) and not _is_update(item):
             yield from _items(item)
         else:

@@ -21,7 +21,7 @@ from .compile import Request, compile
 from .context import BufferOffer, Env
 from .device import bring_to
 from .effects import Effect, EffectContext, Runner
-from .feeding import Feeder, feeder, known_feeds
+from .feeding import Feeder, check_fetches, feeder, known_feeds
 from .phases import timed
 from .plan import BoundPlan, Plan
 from .scope import Scope
@@ -122,6 +122,7 @@ class Planner:
         with self._lock:
             entry = version.entries.get(key)
             if entry is None:
+                check_fetches(program.global_block(), fetches)
                 block = version.block(program)
                 names = known_feeds(block, feed)
                 request = Request(0, names, fetches, self._place, lod=structured, prune=prune)

@@ -19,9 +19,9 @@ class Limits(NamedTuple):
 
 
 LIMITS = {
-    "dense": Limits(60, 2190, 210, 145),
-    "table": Limits(67, 2495, 300, 195),
-    "journal": Limits(72, 2460, 240, 170),
+    "dense": Limits(45, 2040, 150, 100),
+    "table": Limits(55, 2400, 250, 145),
+    "journal": Limits(58, 2310, 200, 130),
 }
 
 
