@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bireme.errors import InvalidArgument, UnknownName, WrongType
 from bireme.sites import calling_site
 
+from .names import checked_name
 from .op_index import OpIndex
 from .operator import DRAW, Operator, freeze_attr
 from .printing import print_block
@@ -46,6 +47,8 @@ class Block:
             InvalidArgument: a variable of this name is declared otherwise.
         """
         initializer = kwargs.pop("initializer", None)
+        if kwargs.get("name") is not None:
+            kwargs["name"] = checked_name(kwargs["name"])
         var = self.vars.get(kwargs.get("name", ""))
         if var is None:
             var = Variable(self, *args, **kwargs)
@@ -147,7 +150,7 @@ class Block:
     def _rename_var(self, old: str, new: str) -> Variable:
         """Rename a variable here and in all operators of this block; the object stays the same."""
         var = self.vars[old]
-        var.name = new
+        new = var.name = checked_name(new)
         self.vars = {(new if name == old else name): v for name, v in self.vars.items()}
         names = {old: new}
         self.ops = [
@@ -255,14 +258,12 @@ def names_of(value: Any) -> tuple[str, ...]:
     """The names in an operator's argument: a variable, a name, None, or a list of them."""
     if value is None:
         return ()
-    if isinstance(value, str):
-        return (value,)
+    if isinstance(value, str | bytes):
+        return (checked_name(value),)
     if isinstance(value, Variable):
         return (value.name,)
     if isinstance(value, list | tuple | set):
         return tuple(n for item in value for n in names_of(item))
-    if isinstance(value, bytes):
-        return (value.decode(),)
     raise WrongType(
         f"an operator argument must be a Variable or a name, got {type(value).__name__}",
         hint="wrap numbers with layers.fill_constant or arrays with layers.assign",

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .names import checked_name
+
 _scopes: list[tuple[str, dict[str, int]]] = [("/", {})]
 _device = ""
 
@@ -13,7 +15,7 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
     are numbered.
     """
     path, seen = _scopes[-1]
-    name = prefix or ""
+    name = checked_name(prefix or "")
     count = seen.get(name, 0)
     seen[name] = count + 1
     label = name if count == 0 else f"{name}_{count}"

@@ -6,6 +6,9 @@ A trainer's gradient of the second slice of `w` is `w@GRAD.block1.trainer_0`.
 import re
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
+
+from bireme.errors import InvalidArgument, WrongType
 
 EMPTY = "@EMPTY@"  # stands for a missing argument
 GRAD_SUFFIX = "@GRAD"
@@ -19,6 +22,28 @@ _RECOMPUTED = re.compile(r"\.subprog_\d+$")
 _TRAINER = re.compile(r"\.trainer_(\d+)$")
 _SENDER = re.compile(r"\.trainer_(\d+)(?:\.pserver_\d+)?$")
 _BACKUP = re.compile(r"\.trainer_\d+_bak$")
+
+
+def checked_name(name: Any) -> str:
+    """A name as text that can be written in UTF-8, as programs and messages are.
+
+    Raises:
+        WrongType: it is not text.
+        InvalidArgument: it holds a lone surrogate, as undecodable file names do.
+    """
+    if isinstance(name, bytes):
+        name = name.decode(errors="surrogateescape")
+    if not isinstance(name, str):
+        raise WrongType(f"a name must be text, got {type(name).__name__}")
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(
+                f"name {name!a} is not Unicode text",
+                hint="name.encode(errors='replace').decode() replaces what is not",
+            ) from None
+    return name
 
 
 # -- gradients ---------------------------------------------------------------------------------

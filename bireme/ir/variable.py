@@ -7,7 +7,7 @@ from bireme.errors import InvalidArgument, WrongType
 
 from . import unique_name
 from .dtypes import VarType, numpy_name, to_dtype
-from .names import grad_name
+from .names import checked_name, grad_name
 from .printing import print_parameter, print_variable
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Variable:
         **extra: Any,
     ) -> None:
         self.block = block
-        self.name = unique_name.generate("_generated_var") if name is None else name
+        self.name = checked_name(unique_name.generate("_generated_var") if name is None else name)
         self.error_clip = error_clip
         self.capacity = capacity
         self.need_check_feed = need_check_feed
