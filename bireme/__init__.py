@@ -48,10 +48,12 @@ MODULES_ELSEWHERE = {
     "backward": "bireme.autodiff.backward",
     "communicator": "bireme.trainer.communicator",
     "compiler": "bireme.runtime.compiled_program",
+    "core_avx": "bireme.core",
     "data_feeder": "bireme.reader",
     "executor": "bireme.runtime.executor",
     "input": "bireme.layers.input",
     "layer_helper": "bireme.layers.helper",
+    "layer_helper_base": "bireme.layers.helper_base",
     "lod_tensor": "bireme.arrays.values",
     "parallel_executor": "bireme.runtime.parallel_executor",
 }

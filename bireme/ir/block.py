@@ -2,6 +2,7 @@
 them.
 """
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ class Block:
         self.vars: dict[str, Variable] = {}
         self.ops: list[Operator] = []
         self._index: OpIndex | None = None
+        self._ref = weakref.ref(self)
 
     @property
     def parent(self) -> "Block | None":
@@ -153,13 +155,14 @@ class Block:
         new = var.name = checked_name(new)
         self.vars = {(new if name == old else name): v for name, v in self.vars.items()}
         names = {old: new}
-        self.ops = [
-            op.renamed(names)
-            if old in op.input_arg_names or old in op.output_arg_names or old in op.role_var
-            else op
-            for op in self.ops
-        ]
-        self.program.touch()
+        self.set_ops(
+            [
+                op.renamed(names)
+                if old in op.input_arg_names or old in op.output_arg_names or old in op.role_var
+                else op
+                for op in self.ops
+            ]
+        )
         return var
 
     def all_parameters(self) -> list[Parameter]:
@@ -226,7 +229,8 @@ class Block:
         return self.insert(len(self.ops), op)
 
     def insert(self, index: int, op: Operator) -> Operator:
-        """Insert an existing operator unchanged before position `index`."""
+        """Insert an existing operator before position `index`; a copy if another block has it."""
+        op = op.housed(self._ref)
         self.ops.insert(index, op)
         if self._index is not None:
             self._index.add(op)
@@ -235,14 +239,14 @@ class Block:
 
     def put(self, index: int, op: Operator) -> Operator:
         """Replace the operator at `index`."""
-        self.ops[index] = op
+        op = self.ops[index] = op.housed(self._ref)
         self._index = None
         self.program.touch()
         return op
 
     def set_ops(self, ops: Sequence[Operator]) -> None:
         """Replace all operators."""
-        self.ops = list(ops)
+        self.ops = [op.housed(self._ref) for op in ops]
         self.program.touch()
 
     def _remove_op(self, index: int) -> None:

@@ -1,13 +1,18 @@
-"""Operators: immutable records, so that programs can share them."""
+"""Operators: immutable records. A block copies those of another block; each knows its own."""
 
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bireme.errors import ProgramError
 from bireme.sites import Site
 
 from .dtypes import ROLE_DEFAULTS, OpRole
 from .printing import print_operator
+
+if TYPE_CHECKING:
+    from .block import Block
 
 DRAW = "bireme.draw"
 """Attribute of operators that take random numbers: which of the program's draws this one is."""
@@ -36,6 +41,36 @@ class Operator:
     outputs: Names = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
     site: Site | None = None
+    _home: "weakref.ref[Block] | None" = field(default=None, init=False)
+
+    # -- where it is -----------------------------------------------------------------------
+    @property
+    def block(self) -> "Block":
+        """The block that holds this operator.
+
+        Raises:
+            ProgramError: no block does.
+        """
+        found = self._home() if self._home is not None else None
+        if found is None:
+            raise ProgramError(f"operator {self.type!r} is in no block", where=f"op: {self}")
+        return found
+
+    @property
+    def idx(self) -> int:
+        """Its position among the operators of its block."""
+        for index, op in enumerate(self.block.ops):
+            if op is self:
+                return index
+        raise ProgramError(f"operator {self.type!r} is in no block", where=f"op: {self}")
+
+    def housed(self, home: "weakref.ref[Block]") -> "Operator":
+        """This operator in a block: itself, or a copy if another block holds it."""
+        op = self
+        if op._home is not None and op._home is not home:
+            op = Operator(self.type, self.inputs, self.outputs, self.attrs, self.site)
+        object.__setattr__(op, "_home", home)
+        return op
 
     # -- reading, with Fluid's accessors ---------------------------------------------------
     def input(self, slot: str) -> list[str]:

@@ -146,9 +146,10 @@ class Program:
             twin = Block(copy, block.idx, block.parent_idx)
             twin.forward_block_idx = block.forward_block_idx
             copy.blocks.append(twin)
+            twin.set_ops(block.ops)
+            copies = {id(old): new for old, new in zip(block.ops, twin.ops, strict=True)}
             for var in block.vars.values():
-                twin.copy_var(var).op = var.op
-            twin.ops = list(block.ops)
+                twin.copy_var(var).op = copies.get(id(var.op), var.op)
         copy.version = 0
         if for_test:
             _for_test(copy)
@@ -199,7 +200,7 @@ def _merge(program: Program, old: Block | None, new: Block) -> Block:
     block = old or Block(program, new.idx)
     block.idx, block.parent_idx = new.idx, new.parent_idx
     block.forward_block_idx = new.forward_block_idx
-    block.ops = new.ops
+    block.set_ops(new.ops)
     merged: dict[str, Variable] = {}
     for name, var in new.vars.items():
         mine = block.vars.get(name)

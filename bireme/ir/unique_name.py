@@ -18,12 +18,17 @@ class UniqueNameGenerator:
         return f"{self.prefix}{key}_{number}"
 
 
-_generator = UniqueNameGenerator()
+generator = UniqueNameGenerator()
 
 
 def generate(key: str) -> str:
     """`key_0`, `key_1`, ...: the next name for this key."""
-    return _generator(key)
+    return generator(key)
+
+
+def generate_with_ignorable_key(key: str) -> str:
+    """The next name for this key, which here is never ignored."""
+    return generator(key)
 
 
 def switch(
@@ -32,8 +37,8 @@ def switch(
     """Install a generator (a new one by default) and return the previous one; the second argument
     is for imperative mode and ignored.
     """
-    global _generator
-    old, _generator = _generator, new_generator or UniqueNameGenerator()
+    global generator
+    old, generator = generator, new_generator or UniqueNameGenerator()
     return old
 
 

@@ -16,6 +16,14 @@ from .work_split import Util
 __all__ = ["DistributedOptimizer", "Fleet", "Mode"]
 
 
+class NoRole(ConfigError, ValueError, AttributeError):
+    """Fleet was asked before `init`; an AttributeError, so that `hasattr` has an answer."""
+
+
+def no_role(hint: str) -> NoRole:
+    return NoRole("fleet does not know the role of this process", hint=hint)
+
+
 class Mode(IntEnum):
     """What carries a job, numbered as Fluid does."""
 
@@ -72,10 +80,12 @@ class Fleet(ABC):
     def role_maker(self) -> RoleMakerBase:
         """The role maker of `init`; ConfigError before it."""
         if self._role_maker is None:
-            raise as_builtin(ValueError)(
-                "fleet does not know the role of this process", hint="call fleet.init(role) first"
-            )
+            raise no_role("call fleet.init(role) first")
         return self._role_maker
+
+    @property
+    def _is_initialized(self) -> bool:
+        return self._role_maker is not None
 
     @property
     def util(self) -> Util:

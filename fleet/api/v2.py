@@ -12,7 +12,7 @@ from bireme import CompiledProgram
 from bireme.errors import as_builtin
 from bireme.ir import Program, default_startup_program
 
-from .base import DistributedOptimizer
+from .base import DistributedOptimizer, no_role
 from .collective import Collective
 from .parameter_server import DistributedTranspiler
 from .role_makers import (
@@ -80,10 +80,7 @@ class Fleet:
     def engine(self) -> Collective | DistributedTranspiler:
         """The Fleet of 1.x that does the work; ConfigError before `init`."""
         if self._engine is None:
-            raise as_builtin(ValueError)(
-                "fleet does not know the role of this process",
-                hint="call fleet.init(is_collective=True) first",
-            )
+            raise no_role("call fleet.init(is_collective=True) first")
         return self._engine
 
     def distributed_optimizer(
@@ -123,7 +120,11 @@ class Fleet:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self.engine, name)
+        if self._engine is not None:
+            return getattr(self._engine, name)
+        if callable(getattr(Collective, name, None) or getattr(DistributedTranspiler, name, None)):
+            return lambda *given, **named: getattr(self.engine, name)(*given, **named)
+        raise no_role("call fleet.init(is_collective=True) first")
 
 
 class FleetOptimizer(DistributedOptimizer):

@@ -74,6 +74,7 @@ MODULES = {
     ),
     "paddle.fluid.layers.utils": "bireme.layers.blocks",
     "paddle.fluid.log_helper": "bireme.fleet.scripts.text_forms",
+    "paddle.fluid.transpiler.details.program_utils": "bireme.transpiler.program_utils",
     "paddle.fluid.unique_name": "bireme.ir.unique_name",
     "paddle.fluid.wrapped_decorator": "bireme.fleet.scripts.text_forms",
     "paddle.reader": "bireme.reader",

@@ -2,10 +2,22 @@
 
 from bireme.framework import SPOKEN_VERSION as full_version
 
-__all__ = ["full_version", "istaged", "major", "minor", "mkl", "patch", "rc", "show", "with_mkl"]
+__all__ = [
+    "commit",
+    "full_version",
+    "istaged",
+    "major",
+    "minor",
+    "mkl",
+    "patch",
+    "rc",
+    "show",
+    "with_mkl",
+]
 
 major, minor, patch = full_version.split(".")
 rc = "0"
+commit = "8e1712a71057e3ca06a2927ceec51c18cb171fdc"  # of 1.8.5
 istaged = True
 with_mkl = "OFF"
 

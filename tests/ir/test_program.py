@@ -3,7 +3,7 @@
 import pytest
 
 import bireme.ops  # noqa: F401  (fills the op table)
-from bireme.errors import InvalidArgument, UnknownName
+from bireme.errors import InvalidArgument, ProgramError, UnknownName
 from bireme.ir import BlockRef, Operator, OpRole, Parameter, Program, program_guard, unique_name
 
 
@@ -53,11 +53,12 @@ def test_every_edit_bumps_the_version() -> None:
     assert seen == sorted(set(seen))
 
 
-def test_a_clone_shares_operators_and_owns_its_variables() -> None:
+def test_a_clone_owns_its_operators_and_variables() -> None:
     program = two_layer_program()
     copy = program.clone()
     assert str(copy) == str(program)
-    assert copy.global_block().ops[0] is program.global_block().ops[0]
+    assert copy.global_block().ops == program.global_block().ops
+    assert copy.global_block().ops[0] is not program.global_block().ops[0]
     assert copy.global_block().var("w") is not program.global_block().var("w")
     assert isinstance(copy.global_block().var("w"), Parameter)
     copy.global_block()._remove_op(0)
@@ -169,3 +170,42 @@ def test_the_desc_of_a_program_is_its_serialised_form() -> None:
     assert program.desc.num_blocks() == 1
     again = Program.parse_from_string(program.desc.serialize_to_string())
     assert str(again) == str(program)
+
+
+def test_operators_know_their_block_and_their_place_in_it() -> None:
+    program = Program()
+    block = program.global_block()
+    for name in "xyz":
+        block.create_var(name=name, shape=[2], dtype="float32")
+    first = block.append_op(type="relu", inputs={"X": "x"}, outputs={"Out": "y"})
+    last = block.append_op(type="relu", inputs={"X": "y"}, outputs={"Out": "z"})
+    assert first.block is last.block is block
+    assert (first.idx, last.idx) == (0, 1)
+    block._insert_op(1, type="relu", inputs={"X": "x"}, outputs={"Out": "y"})
+    assert (first.idx, last.idx) == (0, 2)
+
+
+def test_operators_of_a_copy_are_in_the_copy() -> None:
+    program = Program()
+    block = program.global_block()
+    for name in "xy":
+        block.create_var(name=name, shape=[2], dtype="float32")
+    op = block.append_op(type="relu", inputs={"X": "x"}, outputs={"Out": "y"})
+    copy = program.clone()
+    (twin,) = copy.global_block().ops
+    assert twin == op
+    assert op.block is block
+    assert twin.block is copy.global_block()
+    assert copy.global_block().var("y").op is twin
+    program.take(copy)
+    assert program.global_block().ops[0].block is block
+
+
+def test_an_operator_in_no_block_says_so() -> None:
+    with pytest.raises(ProgramError, match="'relu' is in no block"):
+        _ = Operator("relu").block
+    block = Program().global_block()
+    op = block.append(Operator("relu"))
+    block._remove_op(0)
+    with pytest.raises(ProgramError, match="'relu' is in no block"):
+        _ = op.idx

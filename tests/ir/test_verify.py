@@ -50,4 +50,4 @@ def test_the_guilty_pass_is_named() -> None:
     with pytest.raises(ProgramError, match="after pass to_trainer") as caught:
         verify(broken, after="to_trainer")
     assert caught.value.index == 0
-    assert caught.value.op is TEXT
+    assert caught.value.op == TEXT

@@ -150,14 +150,14 @@ def made(net: str | nets.Net, way: str) -> tuple[Program, Program, str]:
     return main, startup, loss.name
 
 
-def conflicts(program: Program) -> set[tuple[int, int]]:
+def conflicts(program: Program) -> set[tuple[str, str]]:
     """Pairs of operators, in their order, that do not commute."""
-    found: set[tuple[int, int]] = set()
+    found: set[tuple[str, str]] = set()
     told = [(op, *accessed(program, op)) for op in program.global_block().ops]
     for (first, reads, writes), (last, more, changes) in combinations(told, 2):
         acts = any(ROWS[op.type].effect for op in (first, last)) and last.role & OpRole.Optimize
         if acts or ((reads | writes) & changes | writes & more) - {EMPTY}:
-            found.add((id(first), id(last)))
+            found.add((str(first), str(last)))
     return found
 
 
@@ -173,7 +173,7 @@ def scrambled(seed: int) -> Program:
         inputs = {"X": choose.choices("abcdef", k=1 + (kind == "sum"))}
         role = OpRole.Backward if i < 6 else OpRole.Optimize
         outputs = {"Out": [choose.choice("abcdef")]}
-        block.append_op(kind, inputs, outputs, {"op_role": role})
+        block.append_op(kind, inputs, outputs, {"op_role": role, "number": i})
     return main
 
 

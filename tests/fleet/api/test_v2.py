@@ -13,6 +13,8 @@ import pytest
 import bireme as fluid
 from bireme.errors import BiremeError, ConfigError
 from bireme.fleet.api import v2, v2_functions
+from bireme.fleet.api.collective import Collective
+from bireme.fleet.api.parameter_server import DistributedTranspiler
 from bireme.fleet.api.role_makers import Role, UserDefinedCollectiveRoleMaker, UserDefinedRoleMaker
 from bireme.fleet.api.v2_strategy import CONFIGS, SCALARS, DistributedStrategy
 from bireme.fleet.api.v2_wrapping import servers_of, wrapped
@@ -201,6 +203,15 @@ def test_a_role_with_servers_splits_the_program() -> None:
     fleet.distributed_optimizer(fluid.optimizer.SGD(0.1), strategy).minimize(rank_job.model(0))
     assert fleet.is_worker()
     assert "send_barrier" in types()
+
+
+def test_hasattr_answers_before_init() -> None:
+    for fleet in (v2.Fleet(), Collective(), DistributedTranspiler()):
+        assert hasattr(fleet, "worker_num")
+        for name in ("nonsense", "_nonsense", "util", "role_maker"):
+            assert not hasattr(fleet, name)
+    with pytest.raises(ValueError, match="does not know the role"):
+        v2.Fleet().worker_num()
 
 
 def test_fleet_asks_for_init_and_for_its_own_strategy() -> None:

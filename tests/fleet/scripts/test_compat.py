@@ -89,3 +89,26 @@ def test_a_traceback_begins_in_the_script(tmp_path: Path) -> None:
     ran = run("def f():\n    1 / 0\nf()", tmp_path)
     assert ran.returncode == 1
     assert ran.stderr.startswith('Traceback (most recent call last):\n  File "train.py", line 3')
+
+
+def test_names_that_tools_of_their_time_look_for(tmp_path: Path) -> None:
+    body = """
+        import paddle, paddle.fluid as fluid, paddle.fluid.core_avx as core
+        from paddle.fluid.layer_helper_base import LayerHelperBase
+        from paddle.fluid.transpiler.details import program_to_code
+        assert fluid.core_avx is core is fluid.core
+        assert issubclass(fluid.layer_helper.LayerHelper, LayerHelperBase)
+        assert len(paddle.version.commit) == 40
+        generator = fluid.unique_name.generator
+        with fluid.unique_name.guard():
+            assert fluid.unique_name.generator is not generator
+            assert fluid.unique_name.generator("a") == "a_0"
+            assert fluid.unique_name.generate("a") == "a_1"
+        fluid.layers.relu(fluid.data("x", [2]))
+        program_to_code(fluid.default_main_program())
+        program_to_code(fluid.default_main_program(), skip_op_callstack=False)
+    """
+    ran = run(body, tmp_path)
+    assert ran.stderr == ""
+    assert "  {Out=[relu_0.tmp_0]} = relu(X=[x])\n" in ran.stdout
+    assert "= relu(X=[x])  # " in ran.stdout
