@@ -78,6 +78,15 @@ SPLITS = (
         ("split:ps_opt_dpsgd",),
     ),
     Difference(
+        "`LookaheadOptimizer` on servers",
+        "mixes the weights on each trainer, and receives the servers' values over them: it trains "
+        "as the inner optimizer",
+        "is refused, as is any operator of a trainer that writes a parameter",
+        "nothing is computed in vain",
+        "durability/test_combinations.py"
+        "::test_what_servers_cannot_update_is_refused_before_training",
+    ),
+    Difference(
         "`embedding(is_distributed=True)`",
         "fails, and where that is repaired sums the table's gradient over the trainers",
         "averages it over the trainers, like every other gradient",
