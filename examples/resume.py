@@ -1,4 +1,5 @@
-"""Clicks with three kinds of parameters, Adam, and checkpoints: a job that goes on where it was.
+"""Clicks with three kinds of parameters, Adam, a schedule, and checkpoints: a job that goes on
+where it was.
 
     bireme launch --servers 2 --trainers 2 examples/resume.py
 
@@ -49,7 +50,8 @@ def main(steps):
     role = Role.from_env()
     fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 1
     loss = build()
-    fluid.optimizer.Adam(learning_rate=0.01).minimize(loss)
+    rate = fluid.layers.exponential_decay(0.01, decay_steps=100, decay_rate=0.9)
+    fluid.optimizer.Adam(rate).minimize(loss)
     program, startup = fluid.default_main_program(), fluid.default_startup_program()
     if role.kind != "local":
         t = fluid.DistributeTranspiler()

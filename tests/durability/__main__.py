@@ -9,7 +9,6 @@ import argparse
 import multiprocessing
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from pathlib import Path
 
@@ -44,9 +43,8 @@ def main() -> None:
         )
     ]
     found: Outcomes = {}
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(given.jobs, mp_context=spawn, max_tasks_per_child=50) as pool:
-        for built, outcome in zip(chosen, pool.map(tried, chosen), strict=True):
+    with multiprocessing.get_context("spawn").Pool(given.jobs, maxtasksperchild=40) as pool:
+        for built, outcome in zip(chosen, pool.imap(tried, chosen), strict=True):
             found[built] = outcome
             said = set(outcome.values())
             print(f"{built}: {said.pop() if len(said) == 1 else outcome}", flush=True)

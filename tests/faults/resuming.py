@@ -3,12 +3,13 @@
 python -m tests.faults.resuming --rounds 200            as `make thorough` does
 python -m tests.faults.resuming --rounds 1 --seed 17    the eighteenth of them
 
-The job has a dense network, a table of declared size, a growing table, and Adam; it saves after
-every third step. In a round it is killed by SIGKILL one to four times at moments drawn from the
-seed: one process, or all at once, at any moment or at a point inside a step or a save. The life
-after the last of them reaches the end. Then its last checkpoint, optimizer state included, must be
-that of a job that nothing has disturbed: bit for bit with the same number of servers, which rounds
-with an even seed have; up to rounding where it changes from life to life.
+The job has a dense network, a table of declared size, a growing table, Adam, and a schedule; it
+saves after every third step, and in every fourth round it records every step. In a round it is
+killed by SIGKILL one to four times at moments drawn from the seed: one process, or all at once, at
+any moment or at a point inside a step or a save. The life after the last of them reaches the end.
+Then its last checkpoint, optimizer state included, must be that of a job that nothing has
+disturbed: bit for bit with the same number of servers, which rounds with an even seed have; up to
+rounding where it changes from life to life.
 """
 
 import argparse
@@ -92,7 +93,9 @@ class Life:
         return jobs.leftovers(self.cluster)
 
 
-def _killed(folder: Path, number: int, servers: int, draw: random.Random) -> tuple[str, list[str]]:
+def _killed(
+    folder: Path, number: int, servers: int, draw: random.Random, flags: dict[str, str]
+) -> tuple[str, list[str]]:
     """A life that is killed: how, and what it has left behind."""
     kind = draw.choice(KINDS)
     role = draw.choice(("server", "trainer"))
@@ -101,7 +104,7 @@ def _killed(folder: Path, number: int, servers: int, draw: random.Random) -> tup
     at = int(draw.random() * (STEPS - begin))  # steps of this life
     point, late = draw.choice(points.POINTS[role]), draw.uniform(0.0, LONGEST)
     more = points.request(role, index, "kill", point, at + 1) if kind == "point" else {}
-    life = Life(folder, number, servers, more)
+    life = Life(folder, number, servers, {**flags, **more})
     with life.cluster.ended():
         if kind == "point":
             life.until(lambda: False)
@@ -123,9 +126,9 @@ def _strike(life: Life, victim: str) -> None:
             faults.kill(process.pid)
 
 
-def _finished(folder: Path, number: int, servers: int) -> list[str]:
+def _finished(folder: Path, number: int, servers: int, flags: dict[str, str]) -> list[str]:
     """A life that nothing disturbs; what is wrong with it."""
-    life = Life(folder, number, servers, {})
+    life = Life(folder, number, servers, flags)
     with life.cluster.ended():
         left = life.end()
     if code := life.cluster.poll():
@@ -136,7 +139,7 @@ def _finished(folder: Path, number: int, servers: int) -> list[str]:
 def undisturbed(folder: Path) -> Path:
     """The checkpoints of the job without faults."""
     folder.mkdir()
-    problems = _finished(folder, 0, SERVERS)
+    problems = _finished(folder, 0, SERVERS, {})
     assert not problems, problems
     return folder / "saved"
 
@@ -165,16 +168,17 @@ class Round:
     def _run(self, folder: Path, told: Told) -> None:
         draw = random.Random(self.seed)
         changes = self.seed % 2 == 1
+        flags = {"FLAGS_durability": "step"} if self.seed % 4 == 2 else {}
 
         def servers() -> int:
             return draw.randint(1, 3) if changes else SERVERS
 
         kills = draw.randint(1, 4)
         for number in range(kills):
-            how, left = _killed(folder, number, servers(), draw)
+            how, left = _killed(folder, number, servers(), draw, flags)
             told.lives.append(how)
             told.problems += left
-        told.problems += _finished(folder, kills, servers())
+        told.problems += _finished(folder, kills, servers(), flags)
         if not told.problems:
             self._compare(folder / "saved", told, ROUNDING if changes else 0.0)
 

@@ -1,7 +1,7 @@
 """A small job for tests that need processes: linear regression, one role per process.
 
     python job.py ROLE ENDPOINTS TRAINERS [--steps N] [--pause S] [--mode M] [--out FILE] [--fail
-    STEP] [--how STATEMENT]
+    STEP] [--how STATEMENT] [--decay]
 
 ROLE is the endpoint of a server, or a trainer's number. Run as a script, never collected as a test.
 """
@@ -21,13 +21,13 @@ from bireme.trainer.communicator import Communicator
 from bireme.transpiler import GeoSgdTranspiler
 
 
-def model() -> Any:
+def model(rate: Any = 0.01) -> Any:
     x = fluid.layers.data("x", shape=[64], dtype="float32")
     y = fluid.layers.data("y", shape=[1], dtype="float32")
     hidden = fluid.layers.fc(x, size=300, act="tanh")  # large enough to be cut into slices
     guess = fluid.layers.fc(hidden, size=1)
     loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
-    fluid.optimizer.SGD(learning_rate=0.01).minimize(loss)
+    fluid.optimizer.SGD(rate).minimize(loss)
     return loss
 
 
@@ -123,12 +123,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--mode", default="sync")
+    parser.add_argument("--decay", action="store_true")
     parser.add_argument("--out", default="")
     parser.add_argument("--fail", type=int, default=-1)
     parser.add_argument("--how", default="raise ValueError('the batch is bad')")
     given = parser.parse_args()
     fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = 7
-    loss = model()
+    loss = model(fluid.layers.exponential_decay(0.01, 10, 0.9)) if given.decay else model()
     if given.role.isdigit() or given.role == "local":
         train(given, loss)
     else:

@@ -140,15 +140,15 @@ def test_a_second_job_over_a_directory_is_refused(
     assert not list((tmp_path / "kept").glob(".owner"))
 
 
-def test_a_job_that_begins_anew_does_not_go_on_with_the_record(
-    job: MakeJob, whole: list[Any]
-) -> None:
+def test_a_job_that_begins_anew_does_not_go_on_with_the_record(job: MakeJob) -> None:
     made = job(1, 2)
-    started(made, "kept", "--pause", "0.02")
+    started(made, "whole", "--decay")
+    whole = ended(made)
+    started(made, "kept", "--decay", "--pause", "0.02")
     made.processes["1"].until("step 10\n")
     for role in list(made.processes):
         made.kill(role)
-    started(made, "kept")
+    started(made, "kept", "--decay")
     for one, other in zip(ended(made), whole, strict=True):
         assert one["params"] == other["params"]
         assert one["losses"] == other["losses"][SAVED:]  # from the checkpoint, as its trainers
