@@ -64,6 +64,7 @@ def save_checkpoint(
         "step": step,
         "parts": [LOCAL],
         "readers": [reader.state_dict() for reader in readers],
+        "runs": program._runs,
     }
     own(dirname, LOCAL, "a program that saves checkpoints")
     disk.make(folder)
@@ -140,7 +141,7 @@ def load_checkpoint(
     _put_readers(newest, part, readers)
     for change in changes:
         change()
-    program._runs_before = newest.state(part).get("runs", program._runs_before)
+    program._runs = program._runs_before = newest.state(part).get("runs", program._runs_before)
     if left is not None:
         left.resumed = True
     return newest.step

@@ -35,6 +35,7 @@ class Program:
         self._trainers_endpoints: list[str] = []
         self._trainer_id = 0
         self._runs_before = 0  # of a process whose work this one continues
+        self._runs = 0  # with those before
         self._nccl_comm_num = 1
         self._use_hierarchical_allreduce = False
         self._hierarchical_allreduce_inter_nranks = 0

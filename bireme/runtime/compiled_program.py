@@ -171,6 +171,7 @@ class CompiledProgram:
             return executor.values(program, given, names, at, clock, prune=prune or update)
 
         self._step += 1
+        self._program._runs = self._program._runs_before + self._step
         if self._program.__dict__.get("_loaders"):
             feed = from_loaders(self._program, shares(feed, count) if feed else [{}], count)
         hook = step_hook.installed

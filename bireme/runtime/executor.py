@@ -134,7 +134,7 @@ class Executor:
         clock = Clock(version.clock.trainer, version.clock.step)
         if not version.trains:
             plan, frame = self._run(version, program, feed, names, scope, clock, prune=prune)
-            version.clock.step += 1
+            program._runs = version.clock.step = clock.step + 1
             return fetched(plan, frame, return_numpy=return_numpy)
         hook = step_hook.installed
         if hook is not None:
@@ -145,7 +145,7 @@ class Executor:
         except BaseException:
             step_clock.drop()
             raise
-        version.clock.step += 1
+        program._runs = version.clock.step = clock.step + 1
         phases = step_clock.end()
         results = fetched(plan, frame, return_numpy=return_numpy)
         tally.step(batch_size(feed), sum(phases[FORWARD:]), phases)

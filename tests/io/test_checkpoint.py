@@ -216,3 +216,24 @@ def test_a_reader_whose_position_was_not_saved_is_not_left_alone(tmp_path: Path)
         fluid.io.load_checkpoint(
             tmp_path, program(), readers=[loader], scope=values(0.0), trainer=1
         )
+
+
+def test_masks_go_on_where_they_were(tmp_path: Path) -> None:
+    def losses(begin: int, end: int) -> list[float]:
+        main, startup = fluid.Program(), fluid.Program()
+        main.random_seed = startup.random_seed = 3
+        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+            x = fluid.layers.data("x", [64])
+            loss = fluid.layers.mean(fluid.layers.dropout(x, 0.5))
+        scope, feed = Scope(), {"x": np.ones((2, 64), np.float32)}
+        with fluid.Executor(fluid.CPUPlace()) as executor:
+            executor.run(startup, scope=scope)
+            fluid.io.load_checkpoint(tmp_path, main, scope=scope)
+            steps = range(begin, end)
+            found = [float(executor.run(main, feed, [loss], scope=scope)[0]) for _ in steps]
+        fluid.io.save_checkpoint(tmp_path, main, step=end, scope=scope)
+        return found
+
+    parts = losses(0, 2) + losses(2, 3) + losses(3, 6)
+    Disk().remove(tmp_path)
+    assert parts == losses(0, 6)
