@@ -39,6 +39,7 @@ slow: $(STAMP)
 thorough: $(STAMP)
 	BIREME_THOROUGH=1 $(VENV)/bin/pytest -n $(TEST_JOBS) --dist worksteal $(TEST_ARGS)
 	$(RUN) -m tests.faults.resuming --rounds 200 --jobs 2
+	$(RUN) -m tests.durability --jobs 2
 
 malformed: $(STAMP)
 	$(RUN) -m tests.malformed $(MALFORMED_ARGS)

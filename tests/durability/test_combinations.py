@@ -2,6 +2,7 @@
 bits, or does not begin.
 """
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from bireme.arrays.random import adopt_seed
 from tests.support.crashes import Crash
 from tests.support.lives import Life
 
-from .combinations import Combination
+from .combinations import OPTIMIZERS, RATES, TABLES, Combination
 from .ways import EXACT, outcome_of, run
 
 SAMPLE = {
@@ -68,3 +69,10 @@ def test_what_servers_cannot_update_is_refused_before_training(
     (found,) = outcome_of(Combination(*of, "constant"), tmp_path, ["server"]).values()
     assert found.startswith("refused: ")
     assert REFUSED[of] in found
+
+
+def test_the_page_has_a_line_for_every_optimizer_and_table() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "durability.md").read_text()
+    for optimizer, table in product(OPTIMIZERS, TABLES):
+        assert f"\n| {optimizer} | {table} |" in page
+    assert all(rate in page for rate in RATES)
