@@ -109,7 +109,8 @@ class DirectoryLock:
     def release(self) -> None:
         """Let another process be the owner. Safe to repeat."""
         if self._file is not None:
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a disk that refuses ends no job
+                self._path.unlink()
             self.forget()
 
     def forget(self) -> None:

@@ -142,3 +142,15 @@ def test_an_object_store_has_no_locks() -> None:
     pytest.importorskip("upath", reason="bireme[remote] is not installed")
     for _ in range(2):
         DirectoryLock("memory://kept/locks", "server-0", "server h:1").take()
+
+
+def test_a_lock_whose_directory_has_become_unusable_is_released(tmp_path: Path) -> None:
+    root = tmp_path / "saved"
+    lock = DirectoryLock(root, "server-0", "server a")
+    lock.take()
+    root.rename(tmp_path / "moved")
+    root.touch()
+    lock.release()
+    after = DirectoryLock(tmp_path / "moved", "server-0", "server b")
+    after.take()  # it is free
+    after.release()
