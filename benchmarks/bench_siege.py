@@ -30,6 +30,7 @@ from peer import HERE, machine, one_of
 STRETCH = 5.0  # seconds between two looks
 PATIENCE = 120.0  # seconds for the first step
 ALONE = 2.0  # minutes without strangers
+TURN = 0.25  # minutes with and without them, in turns, which other work on the machine meets alike
 
 
 class Look(NamedTuple):
@@ -129,6 +130,16 @@ def strangers(count: int, servers: Sequence[int]) -> Iterator[None]:
         process.communicate()
 
 
+def turns(job: Job, count: int, number: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of a step alone and besieged, in turns."""
+    alone, besieged = [], []
+    for _ in range(number):
+        alone.append(median(job.watched(TURN)[0]))
+        with strangers(count, job.servers):
+            besieged.append(median(job.watched(TURN)[0]))
+    return alone, besieged
+
+
 def row(name: str, late: float | None, times: list[float], looks: list[Look]) -> str:
     """A line of the table: from the first to the last minute, least and most."""
     started = f"{late:10.1f}" if late is not None else f"{'':10}"
@@ -142,6 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--count", type=int, default=1000, help="connections at each server")
+    parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--save", type=Path)
     parser.add_argument("model", nargs="?", type=one_of(STEPS), default="layers")
     options = parser.parse_args()
@@ -163,29 +175,27 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as name:
         env = Prices(Path(name)).env("TCP", "TLS")
-        alone, besieged = [], []
         with ExitStack() as stack:
             job = Job(options.model, env)
             stack.callback(job.end)
             late = job.late()
-            alone, looks = job.watched(ALONE)
-            add("alone", late, alone, looks)
+            add("alone", late, *job.watched(ALONE))
         with ExitStack() as stack:
             job = Job(options.model, env)
             stack.callback(job.end)
             with strangers(options.count, job.servers):
                 late = job.late()
                 for minute in range(max(1, round(options.minutes))):
-                    times, looks = job.watched(min(1.0, options.minutes))
-                    besieged += times
-                    add(
-                        f"besieged, minute {minute + 1}", late if not minute else None, times, looks
-                    )
-            times, looks = job.watched(ALONE)
-            alone += times
-            add("alone again", None, times, looks)
-    ratio = median(besieged) / median(alone)
-    lines.append(f"besieged / alone, medians of stretches of {STRETCH:g} s: {ratio:.2f}")
+                    found = job.watched(min(1.0, options.minutes))
+                    add(f"besieged, minute {minute + 1}", late if not minute else None, *found)
+            add("alone again", None, *job.watched(ALONE))
+            alone, besieged = turns(job, options.count, options.turns)
+    ratios = [b / a for a, b in zip(alone, besieged, strict=True)]
+    lines.append(
+        f"{options.turns} turns of {60 * TURN:g} s each: alone {median(alone):.2f} ms, besieged "
+        f"{median(besieged):.2f} ms; besieged / alone in a turn: median {median(ratios):.2f}, "
+        f"{min(ratios):.2f} to {max(ratios):.2f}"
+    )
     print(lines[-1], flush=True)
     if options.save:
         options.save.write_text("\n".join(lines) + "\n", "utf-8")
