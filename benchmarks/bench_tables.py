@@ -21,7 +21,7 @@ from peer import machine
 
 import bireme as fluid
 from bireme.arrays.values import SelectedRows
-from bireme.pserver.tables import Tables
+from bireme.pserver.store.tables import Tables
 from bireme.runtime.scope import Scope
 
 IDS = 2048

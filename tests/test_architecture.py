@@ -170,7 +170,7 @@ NAMED_IN_TEXT = (
 ATTRIBUTES = {"bireme.version"}  # of operators, not modules
 PROVIDERS = {
     "bireme.trainer.operators:Communication",
-    "bireme.pserver.serve:Serving",
+    "bireme.pserver.shell.serve:Serving",
     "bireme.collective.operators:Collectives",
     "bireme.collective.pipeline:PipelineStages",
 }

@@ -14,7 +14,7 @@ from .shapes import same_as
 from .table import Infer, declare, op, selected_rows
 
 _LINK = "bireme.trainer.operators:Communication"
-_SERVE = "bireme.pserver.serve:Serving"
+_SERVE = "bireme.pserver.shell.serve:Serving"
 
 
 def _looked_up(ctx: Infer) -> None:

@@ -41,7 +41,7 @@ IMPORTED = (
     "bireme.collective.world",
     "bireme.collective.process_group",
     "bireme.collective.rendezvous",
-    "bireme.pserver.serve",
+    "bireme.pserver.shell.serve",
     "bireme.trainer.communicator",
     "bireme.trainer.geo",
     "bireme.trainer.operators",

@@ -90,8 +90,8 @@ def _saving(passes: Pass) -> None:
 
 def _server(passes: Pass) -> None:
     from bireme.net.socket_server import _Channel
-    from bireme.pserver.fusion import _Group
-    from bireme.pserver.updates import Updates
+    from bireme.pserver.store.fusion import _Group
+    from bireme.pserver.store.updates import Updates
 
     _before(Updates, "_apply", "before-apply", passes)
     _after(_Group, "apply", "applying", passes)  # one of several groups of blocks

@@ -12,11 +12,11 @@ from bireme.ir import Program
 from bireme.net.grpc_client import GrpcEndpoint
 from bireme.net.grpc_server import listening, native_methods
 from bireme.net.heartbeat import Times
-from bireme.pserver.core import Core
-from bireme.pserver.membership import Limits
-from bireme.pserver.server import Server
-from bireme.pserver.server_spec import read_settings
-from bireme.pserver.updates import Updates
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.members import Limits
+from bireme.pserver.rules.server_spec import read_settings
+from bireme.pserver.shell.server import Server
+from bireme.pserver.store.updates import Updates
 from bireme.runtime.scope import Scope
 from bireme.trainer.trainer import Trainer
 from tests.support.cluster import side_by_side

@@ -30,7 +30,7 @@ from bireme.net.frames import HEAD, Decoder, frame
 from bireme.net.layouts import read_layout
 from bireme.net.memory import Mappings, Segment
 from bireme.net.records import packed as packed_record
-from bireme.pserver.job_record import (
+from bireme.pserver.journal.records import (
     Begin,
     Gathered,
     Joined,

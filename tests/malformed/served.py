@@ -13,12 +13,12 @@ from bireme.net import messages as m
 from bireme.net.error_replies import raised
 from bireme.net.fluid.codec import Variable, encode_variable
 from bireme.net.frames import decode, encode, frame
-from bireme.pserver.core import Core
-from bireme.pserver.fluid import FluidService
-from bireme.pserver.membership import Limits
-from bireme.pserver.server import Server
-from bireme.pserver.server_spec import read_settings
-from bireme.pserver.updates import Updates
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.members import Limits
+from bireme.pserver.rules.server_spec import read_settings
+from bireme.pserver.shell.fluid import FluidService
+from bireme.pserver.shell.server import Server
+from bireme.pserver.store.updates import Updates
 from tests.support.cluster import descending, tiny_server
 
 __all__ = ["CALLS", "EXCHANGES", "FLUID_CALLS", "SAVES", "Served"]

@@ -13,7 +13,7 @@ from bireme.errors import FormatError, ProtocolError
 from bireme.net import messages as m
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
 from bireme.net.frames import HEAD, frame
-from bireme.pserver.job_record import Begin, Known, Left, Round, read_record, written_record
+from bireme.pserver.journal.records import Begin, Known, Left, Round, read_record, written_record
 from tests.support.frames import begin_frame
 
 from .hunting import KEPT, PEAK, hunt

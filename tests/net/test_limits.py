@@ -18,7 +18,7 @@ from bireme.net import socket_server, sockets
 from bireme.net.descriptors import claim
 from bireme.net.frames import Decoder, Received, frame
 from bireme.net.grpc_options import server_options
-from bireme.pserver.saver import folder_fault
+from bireme.pserver.shell.saver import folder_fault
 from tests.support.carriers import KEY, LIFE, Mirror, running
 from tests.support.frames import begin_frame
 

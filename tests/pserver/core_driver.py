@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from bireme.net import messages as m
-from bireme.pserver import events as e
-from bireme.pserver.core import Core
-from bireme.pserver.membership import Limits
-from bireme.pserver.server_spec import Settings
+from bireme.pserver.rules import events as e
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.members import Limits
+from bireme.pserver.rules.server_spec import Settings
 
 __all__ = [
     "LIMITS",

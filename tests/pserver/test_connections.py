@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from bireme.net.processes import UNKNOWN, ProcessId, Watched, host_id
-from bireme.pserver.connections import Connections
+from bireme.pserver.shell.connections import Connections
 
 LIFE, OTHER = (1, 7), (0, 7)
 

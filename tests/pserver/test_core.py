@@ -4,7 +4,7 @@ import pytest
 
 from bireme.errors import ProgramError
 from bireme.net import messages as m
-from bireme.pserver import events as e
+from bireme.pserver.rules import events as e
 
 from .core_driver import CoreDriver, complete, heartbeat, push, sync
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bireme.pserver import events as e
+from bireme.pserver.rules import events as e
 
 from .core_driver import CoreDriver, abort, complete, heartbeat
 

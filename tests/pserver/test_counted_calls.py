@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bireme.net import messages as m
-from bireme.pserver import events as e
-from bireme.pserver.counted_calls import TRANSITIONS, CountedCalls, InvalidTransition, State, Step
+from bireme.pserver.rules import events as e
+from bireme.pserver.rules.calls import TRANSITIONS, CountedCalls, InvalidTransition, State, Step
 
 from .core_driver import pull
 

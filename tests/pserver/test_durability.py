@@ -16,8 +16,8 @@ from bireme.io.disk import Disk
 from bireme.io.write_ahead_log import FOLDER
 from bireme.ir import DistributedMode
 from bireme.monitoring.counters import tally
-from bireme.pserver import recorder
-from bireme.pserver.recovery import forget
+from bireme.pserver.journal import recorder
+from bireme.pserver.journal.recovery import forget
 from bireme.trainer.allgather import share
 from bireme.trainer.checkpoints import save
 from bireme.trainer.registry import trainers

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.net import messages as m
-from bireme.pserver import events as e
-from bireme.pserver.core import Core
-from bireme.pserver.counted_calls import MAX_EARLY
-from bireme.pserver.membership import Limits
-from bireme.pserver.server_spec import Settings
+from bireme.pserver.rules import events as e
+from bireme.pserver.rules.calls import MAX_EARLY
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.members import Limits
+from bireme.pserver.rules.server_spec import Settings
 
 from .core_driver import CoreDriver, barrier, hello, pull, push, save, sync
 

@@ -15,11 +15,11 @@ from bireme.errors import BiremeError, ConfigError, ProtocolError, UnknownName
 from bireme.monitoring.counters import tally
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
 from bireme.net.grpc_server import Method
-from bireme.pserver.core import Core
-from bireme.pserver.fluid import FluidService
-from bireme.pserver.server import Server
-from bireme.pserver.server_spec import read_settings
-from bireme.pserver.updates import Updates
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.server_spec import read_settings
+from bireme.pserver.shell.fluid import FluidService
+from bireme.pserver.shell.server import Server
+from bireme.pserver.store.updates import Updates
 from tests.support.cluster import descending, tiny_server
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fluid185" / "notified"

@@ -9,10 +9,10 @@ import pytest
 import bireme as fluid
 from bireme.arrays.namespaces import Array
 from bireme.ir import Program
-from bireme.pserver.events import Apply
-from bireme.pserver.fusion import Fusion, read_rule
-from bireme.pserver.server_spec import Settings, read_settings
-from bireme.pserver.updates import Updates
+from bireme.pserver.rules.events import Apply
+from bireme.pserver.rules.server_spec import Settings, read_settings
+from bireme.pserver.store.fusion import Fusion, read_rule
+from bireme.pserver.store.updates import Updates
 from bireme.runtime.scope import Scope
 from bireme.transpiler import DistributeTranspiler
 

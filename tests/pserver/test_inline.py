@@ -15,12 +15,12 @@ from bireme.ir import Program
 from bireme.net import messages as m
 from bireme.net.carriers import answers
 from bireme.net.frames import encode, frame, pieces_of
-from bireme.pserver import events as e
-from bireme.pserver.core import Core
-from bireme.pserver.footprint import Footprint, footprints, together
-from bireme.pserver.server import INLINE, Server
-from bireme.pserver.server_spec import Settings, read_settings
-from bireme.pserver.updates import Updates
+from bireme.pserver.rules import events as e
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.footprint import Footprint, footprints, together
+from bireme.pserver.rules.server_spec import Settings, read_settings
+from bireme.pserver.shell.server import INLINE, Server
+from bireme.pserver.store.updates import Updates
 from tests.support.cluster import LIMITS, descending, tiny_server
 from tests.support.job import Job
 from tests.trainer.test_tables import model

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from bireme.pserver import events as e
-from bireme.pserver.core import Core
-from bireme.pserver.leases import Leases
-from bireme.pserver.server_spec import Settings
-from bireme.pserver.shared_replies import Regions
+from bireme.pserver.rules import events as e
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.leases import Leases
+from bireme.pserver.rules.server_spec import Settings
+from bireme.pserver.store.replies import Regions
 
 from .core_driver import complete, hello, pull
 

@@ -7,7 +7,7 @@ import pytest
 
 from bireme.net import messages as m
 from bireme.net.membership import JobSize
-from bireme.pserver import events as e
+from bireme.pserver.rules import events as e
 
 from .core_driver import LIMITS, CoreDriver, abort, complete, heartbeat, hello, pull, sync
 

@@ -6,8 +6,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bireme.monitoring.counters import Sample
 from bireme.monitoring.exposition import exposed
-from bireme.pserver import events as e
-from bireme.pserver.metrics import Metrics, MetricsView
+from bireme.pserver.rules import events as e
+from bireme.pserver.rules.metrics import Metrics
+from bireme.pserver.shell.metrics_view import MetricsView
 
 from .core_driver import CoreDriver, pull, push
 

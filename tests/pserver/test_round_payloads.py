@@ -10,7 +10,7 @@ import bireme.ops  # noqa: F401  # the rows
 from bireme.arrays.values import SelectedRows
 from bireme.errors import FormatError
 from bireme.ir import Program
-from bireme.pserver.job_record import (
+from bireme.pserver.journal.records import (
     Begin,
     Gathered,
     Joined,
@@ -20,9 +20,9 @@ from bireme.pserver.job_record import (
     Round,
     read_record,
 )
-from bireme.pserver.job_record import written_record as written
-from bireme.pserver.round_payloads import RoundPayloads
-from bireme.pserver.server_spec import Settings
+from bireme.pserver.journal.records import written_record as written
+from bireme.pserver.journal.round_payloads import RoundPayloads
+from bireme.pserver.rules.server_spec import Settings
 
 AWKWARD = [0.0, -0.0, 1.5, -1.5, np.inf, 1e-45, 3e38]
 NAMES = ("g.trainer_0", "g.trainer_1", "g.trainer_2")

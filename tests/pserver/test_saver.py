@@ -6,9 +6,9 @@ from typing import Any
 from bireme import flags
 from bireme.io.checkpoint import folder_of, newest_step
 from bireme.net import messages as m
-from bireme.pserver.checkpoints import Keeper
-from bireme.pserver.saver import Saver
-from bireme.pserver.tables import Tables
+from bireme.pserver.shell.saver import Saver
+from bireme.pserver.store.checkpoints import Keeper
+from bireme.pserver.store.tables import Tables
 from tests.support.cluster import tiny_server
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from bireme.errors import ProgramError
 from bireme.ir import BlockRef, Operator, Program
-from bireme.pserver.server_spec import Settings, read_settings
+from bireme.pserver.rules.server_spec import Settings, read_settings
 
 
 def read(names: tuple[str, ...], **attrs: Any) -> Settings:

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from bireme.pserver.events import Call, Send
-from bireme.pserver.leases import Leases
-from bireme.pserver.shared_replies import SharedReplies
+from bireme.pserver.rules.events import Call, Send
+from bireme.pserver.rules.leases import Leases
+from bireme.pserver.store.replies import SharedReplies
 
 
 class Values:

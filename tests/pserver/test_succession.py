@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bireme.net import messages as m
-from bireme.pserver import events as e
-from bireme.pserver.core import Core
+from bireme.pserver.rules import events as e
+from bireme.pserver.rules.core import Core
 
 from .core_driver import LIMITS, CoreDriver, abort, barrier, heartbeat, pull, push
 

@@ -6,9 +6,9 @@ import pytest
 
 from bireme.net import messages as m
 from bireme.net.messages import NOT_GREETED
-from bireme.pserver import events as e
-from bireme.pserver.core import Core
-from bireme.pserver.job_record import Known, KnownTrainer
+from bireme.pserver.journal.records import Known, KnownTrainer
+from bireme.pserver.rules import events as e
+from bireme.pserver.rules.core import Core
 
 from .core_driver import LIMITS, CoreDriver, barrier, complete, heartbeat, hello, pull, push, share
 

@@ -12,7 +12,7 @@ import pytest
 import bireme as fluid
 from bireme.arrays.values import SelectedRows
 from bireme.errors import FormatError
-from bireme.pserver.tables import ServedTable, Tables
+from bireme.pserver.store.tables import ServedTable, Tables
 from bireme.runtime.scope import Scope
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_tables.py"

@@ -31,13 +31,13 @@ from bireme.net.heartbeat import Times
 from bireme.net.messages import Offer, TcpPort, UnixSocket
 from bireme.net.socket_client import connect
 from bireme.net.socket_server import accepting
-from bireme.pserver.core import Core
-from bireme.pserver.job_record import Known
-from bireme.pserver.membership import Limits
-from bireme.pserver.recovery import begin, forget
-from bireme.pserver.server import Server as Shell
-from bireme.pserver.server_spec import Settings, read_settings
-from bireme.pserver.updates import Updates
+from bireme.pserver.journal.records import Known
+from bireme.pserver.journal.recovery import begin, forget
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.members import Limits
+from bireme.pserver.rules.server_spec import Settings, read_settings
+from bireme.pserver.shell.server import Server as Shell
+from bireme.pserver.store.updates import Updates
 from bireme.runtime.scope import Scope
 from bireme.trainer.trainer import Trainer
 

@@ -15,7 +15,7 @@ import pytest
 
 from bireme.errors import ProtocolError
 from bireme.io.disk import UnsyncedDisk
-from bireme.pserver.server import Server
+from bireme.pserver.shell.server import Server
 from bireme.trainer.native_server import NativeServer
 from bireme.trainer.registry import trainers
 from bireme.trainer.server_pool import ServerPool

@@ -6,12 +6,12 @@ from bireme.collective import membership
 from bireme.collective.register import OwnRegister
 from bireme.net.grpc_server import listening, native_methods, unary_methods
 from bireme.net.socket_server import accepting
-from bireme.pserver.core import Core
-from bireme.pserver.fluid import FluidService
-from bireme.pserver.membership import Limits
-from bireme.pserver.server import Server
-from bireme.pserver.server_spec import read_settings
-from bireme.pserver.updates import Updates
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.members import Limits
+from bireme.pserver.rules.server_spec import read_settings
+from bireme.pserver.shell.fluid import FluidService
+from bireme.pserver.shell.server import Server
+from bireme.pserver.store.updates import Updates
 
 from .cluster import descending, tiny_server
 from .server_thread import ServerThread

@@ -1,7 +1,7 @@
 """Whether a trainer's program and a server's fit, by the rule that the server applies to pushes."""
 
 from bireme.ir import Program
-from bireme.pserver.server_spec import read_settings
+from bireme.pserver.rules.server_spec import read_settings
 
 __all__ = ["refused"]
 

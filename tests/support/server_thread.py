@@ -5,7 +5,7 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 
-from bireme.pserver.server import Server
+from bireme.pserver.shell.server import Server
 
 _SECONDS = 20.0
 

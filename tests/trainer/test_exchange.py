@@ -18,7 +18,7 @@ from bireme.net.carriers import Unreachable
 from bireme.net.frames import Decoder, decode, encode
 from bireme.net.heartbeat import Times
 from bireme.net.messages import Abort, Heartbeat
-from bireme.pserver.membership import Limits
+from bireme.pserver.rules.members import Limits
 from bireme.trainer import native_server
 from tests.support.cluster import Cluster, cluster, descending, side_by_side, tiny_server
 from tests.support.faults import Faults

@@ -19,7 +19,7 @@ from tests.support.job import Job, Trainer
 from .test_checkpoints import feed, model, root  # noqa: F401  # a fixture
 
 STEPS, BAD = 3, 2  # the save after this step fails
-ROLES = {"trainers": "bireme.trainer.checkpoints", "servers": "bireme.pserver.checkpoints"}
+ROLES = {"trainers": "bireme.trainer.checkpoints", "servers": "bireme.pserver.store.checkpoints"}
 
 
 class Full(Disk):

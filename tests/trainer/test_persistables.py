@@ -9,8 +9,8 @@ import pytest
 import bireme as fluid
 from bireme.errors import UnsupportedError
 from bireme.io.streams import Reader
-from bireme.pserver.checkpoints import Keeper
-from bireme.pserver.tables import Tables
+from bireme.pserver.store.checkpoints import Keeper
+from bireme.pserver.store.tables import Tables
 from tests.support.job import Job, Trainer
 
 from .test_checkpoints import feed, model

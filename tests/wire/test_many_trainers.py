@@ -33,7 +33,7 @@ def test_64_trainers_at_one_server_finish_with_the_same_values(live, size: int) 
 
 
 def waiting(server) -> int:
-    return int(server.service._core.waiting)
+    return len(server.service._core.calls.parked)
 
 
 def test_63_calls_that_wait_starve_no_push_no_heartbeat_and_no_health_check(live) -> None:

@@ -22,11 +22,11 @@ from bireme.net.grpc_server import listening, native_methods
 from bireme.net.heartbeat import Times
 from bireme.net.messages import Heartbeat, Hello
 from bireme.net.socket_server import accepting
-from bireme.pserver.core import Core
-from bireme.pserver.membership import Limits
-from bireme.pserver.server import Server
-from bireme.pserver.server_spec import read_settings
-from bireme.pserver.updates import Updates
+from bireme.pserver.rules.core import Core
+from bireme.pserver.rules.members import Limits
+from bireme.pserver.rules.server_spec import read_settings
+from bireme.pserver.shell.server import Server
+from bireme.pserver.store.updates import Updates
 from bireme.trainer.trainer import Trainer
 from tests.support.cluster import descending, side_by_side, tiny_server
 from tests.support.server_thread import ServerThread

@@ -32,14 +32,14 @@ from bireme.net.memory import Place
 from bireme.runtime.observe import observer
 from bireme.runtime.scope import Cell, Scope
 
+from ..journal.recorder import Recorder
+from ..rules.events import Apply, Send, Shared
+from ..rules.server_spec import Settings
 from .checkpoints import Keeper
-from .events import Apply, Send, Shared
 from .fusion import Fusion
-from .payload_checks import PayloadChecks, Sizes
-from .recorder import Recorder
-from .server_spec import Settings
+from .gathered import SharedValues
+from .payloads import PayloadChecks, Sizes
 from .shards import shards
-from .shared_values import SharedValues
 from .tables import Tables
 
 __all__ = ["Updates"]

@@ -1,70 +1,13 @@
-"""What a server counts: calls, waits, how far behind gradients are, who was heard when.
-
-The core raises the numbers that follow from its rules, the shell those of bytes and time. Plain
-numbers: no clock, no socket, no array.
-"""
+"""A server's metrics as the admin port shows them."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from bireme.monitoring.counters import STEPS, Histogram, Sample
+from bireme.monitoring.counters import Histogram, Sample
 
-from .membership import Trainers
+from ..rules.core import Core
 
-__all__ = ["Metrics", "MetricsView"]
-
-
-class Metrics:
-    """The counters of one server."""
-
-    def __init__(self, rounds: bool) -> None:
-        self.repeats = 0
-        self.sent = 0
-        self.received = 0
-        self.waits = Histogram()
-        self.updates = Histogram()  # seconds of the worker: running updates
-        self.replies = Histogram()  # and reading what trainers ask for
-        self.applied: dict[int, int] = {}  # trainer -> gradients
-        self.staleness: dict[int, Histogram] = {}
-        self._rounds = rounds
-        self._begun = 0  # steps that trainers have begun to push
-        self._step: dict[int, int] = {}
-        self._pulled: dict[int, int] = {}
-
-    def pushed(self, trainer: int, step: int, gradients: int) -> None:
-        """A push takes effect; the first of a step shows how stale the step is."""
-        self.applied[trainer] = self.applied.get(trainer, 0) + gradients
-        if self._step.get(trainer, -1) >= step:
-            return
-        self._step[trainer] = step
-        known = self.staleness.get(trainer)
-        if known is None:
-            known = self.staleness[trainer] = Histogram(STEPS)
-        behind = 0 if self._rounds else self._begun - self._pulled.get(trainer, 0)
-        known.observe(behind)
-        self._begun += 1
-
-    def pulled(self, trainer: int) -> None:
-        """A trainer reads: it knows every step so far."""
-        self._pulled[trainer] = self._begun
-
-
-class Watched(Protocol):
-    """The server whose metrics are shown."""
-
-    metrics: Metrics
-    trainers: Trainers
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def waiting(self) -> int: ...
-    @property
-    def waited(self) -> float: ...
-    @property
-    def missing(self) -> list[int]: ...
-    @property
-    def now(self) -> float: ...
+__all__ = ["MetricsView"]
 
 
 class MetricsView:
@@ -72,7 +15,7 @@ class MetricsView:
 
     def __init__(
         self,
-        core: Watched,
+        core: Core,
         endpoint: str,
         mode: str,
         clock: Callable[[], float],
@@ -105,7 +48,7 @@ class MetricsView:
         yield _bytes("pull", "sent", metrics.sent)
         yield Sample("bireme_rpc_deduplicated_total", metrics.repeats, {"method": "exchange"})
         yield Sample("bireme_barrier_wait_seconds", metrics.waits, {"barrier": "round"})
-        yield Sample("bireme_barrier_waiting", core.waiting, {"barrier": "round"})
+        yield Sample("bireme_barrier_waiting", len(core.calls.parked), {"barrier": "round"})
         yield Sample("bireme_step_seconds", metrics.updates, _phase("update"))
         yield Sample("bireme_step_seconds", metrics.replies, _phase("send"))
         yield from self._beside()
@@ -115,7 +58,7 @@ class MetricsView:
             yield Sample("bireme_gradients_applied_total", count, {"trainer": trainer})
         for member in core.trainers.members:
             peer = {"peer": f"trainer {member.number}"}
-            heard = self._clock() - (core.now - member.heard)
+            heard = self._clock() - (core.trainers.now - member.heard)
             yield Sample("bireme_peer_up", int(not member.left), peer)
             yield Sample("bireme_peer_last_heartbeat_timestamp_seconds", heard, peer)
 
@@ -125,16 +68,16 @@ class MetricsView:
             "endpoint": self._endpoint,
             "mode": self._mode,
             "step": core.version,
-            "waiting": core.waiting,
+            "waiting": len(core.calls.parked),
             "waiting_seconds": round(core.waited, 2),
-            "missing": core.missing,
+            "missing": core.policy.missing() if core.calls.parked else [],
             "tables": self._tables(),
             "staleness": {trainer: h.mean for trainer, h in list(metrics.staleness.items())},
             "trainers": {
                 member.number: {
                     "step": member.step,
                     "done": member.left,
-                    "silent_seconds": round(core.now - member.heard, 2),
+                    "silent_seconds": round(core.trainers.now - member.heard, 2),
                 }
                 for member in core.trainers.members
             },

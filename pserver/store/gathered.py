@@ -9,7 +9,7 @@ from bireme.net import messages as m
 from bireme.net.frames import Buffer, frame
 from bireme.net.layouts import Value
 
-from .events import Shared
+from ..rules.events import Shared
 
 __all__ = ["SharedValues"]
 

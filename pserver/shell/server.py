@@ -26,12 +26,12 @@ from bireme.net.frames import Buffer, Decoder, Received, decode, encode
 from bireme.net.memory import Mappings
 from bireme.net.processes import this_process
 
-from . import events as e
+from ..rules import events as e
+from ..rules.core import CALLS, Core
+from ..store.replies import SharedReplies
+from ..store.updates import Updates
 from .connections import Connections, Opened
-from .core import CALLS, Core
 from .saver import Saver, folder_fault
-from .shared_replies import SharedReplies
-from .updates import Updates
 
 __all__ = ["INLINE", "Server"]
 

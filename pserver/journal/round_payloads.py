@@ -14,7 +14,7 @@ from bireme.arrays.namespaces import Array
 from bireme.ir import Block, Program, VarType
 from bireme.net.layouts import Value
 
-from .server_spec import Settings
+from ..rules.server_spec import Settings
 
 __all__ = ["RoundPayloads"]
 

@@ -14,27 +14,21 @@ it runs, who waits, and who is answered.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 
 from bireme.net import messages as m
 
+from ..journal.records import Known
+from . import errors
 from . import events as e
-from . import refusals
-from .allgather import AllGather
-from .arrival import Arrival
-from .counted_calls import CountedCalls, State, TooEarly
-from .farewell import Farewell
-from .job_record import Known
+from .calls import AllGather, CountedCalls, PushNames, Row, State, TooEarly
 from .leases import Leases
-from .membership import Limits, Trainers
+from .members import Farewell, Limits, Succession, Trainers
 from .metrics import Metrics
-from .modes import mode_of
-from .push_names import PushNames
-from .rounds import Pushed, Rounds, UpdatePolicy
+from .rounds import Arrival, Pushed, Rounds, UpdatePolicy, mode_of
 from .server_spec import Settings
-from .succession import Succession
 
 __all__ = ["CALLS", "Core"]
 
@@ -52,8 +46,8 @@ class Core:
         self.limits = limits or Limits()
         self._mode = mode_of(settings)
         self.trainers = Trainers(settings.trainers, self.limits)
-        self._policy: UpdatePolicy = Rounds(settings) if self._mode.rounds else Arrival(settings)
-        self._calls = CountedCalls(self.limits.early)
+        self.policy: UpdatePolicy = Rounds(settings) if self._mode.rounds else Arrival(settings)
+        self.calls = CountedCalls(self.limits.early)
         self._awaiting: dict[int, list[e.Call]] = {}  # update -> pushes that it answers
         self._gathering = AllGather(self.trainers.expected)
         self._names = PushNames(settings)
@@ -64,38 +58,23 @@ class Core:
         self.metrics = Metrics(self._mode.rounds)
         self.leases = Leases()
         self._succession = Succession(
-            settings.endpoint, self.trainers, self._policy, self.limits.farewell
+            settings.endpoint, self.trainers, self.policy, self.limits.farewell
         )
         if known is not None:
-            self._succession.resume(known, self._calls)
+            self._succession.resume(known, self.calls)
             self._gathering.resume(known.gathered[0])
 
     # -- what others may look at -----------------------------------------------------------
     @property
     def version(self) -> int:
         """How many updates have run."""
-        return self._policy.version
-
-    @property
-    def now(self) -> float:
-        """Seconds since the first tick."""
-        return self.trainers.now
-
-    @property
-    def waiting(self) -> int:
-        """How many calls are parked."""
-        return len(self._calls.parked)
+        return self.policy.version
 
     @property
     def waited(self) -> float:
-        """Seconds since the first of them was parked."""
-        since = self._calls.parked_since()
-        return 0.0 if since is None else self.now - since
-
-    @property
-    def missing(self) -> list[int]:
-        """Trainers whom parked calls wait for."""
-        return self._policy.missing() if self._calls.parked else []
+        """Seconds since the first of the parked calls was parked."""
+        since = self.calls.parked_since()
+        return 0.0 if since is None else self.trainers.now - since
 
     def handle(self, event: e.Event) -> tuple[e.Instruction, ...]:
         """Take one event; what is to be done now, in order."""
@@ -114,7 +93,7 @@ class Core:
 
     # -- attendance ------------------------------------------------------------------------
     def _hello(self, event: e.Arrived, hello: m.Hello) -> None:
-        if (refusal := refusals.other_size(self._settings, hello)) is not None:
+        if (refusal := errors.other_size(self._settings, hello)) is not None:
             if self.trainers.missing:  # the trainer is one of them: the job cannot begin
                 self._fail(refusal)
                 self._turn_away(event)
@@ -136,7 +115,7 @@ class Core:
             self._turn_away(event)
             return
         if refusal is None:
-            self._calls.skip(life, hello.first)
+            self.calls.skip(life, hello.first)
             self._succession.ungreeted.discard(life)
         passed, pushed = self._succession.standing(hello.trainer)
         welcome = m.Welcome(mode=self._settings.mode, incarnation=0, passed=passed, pushed=pushed)
@@ -144,9 +123,9 @@ class Core:
 
     def _take_over(self, former: tuple[int, int]) -> None:
         """A trainer was started again: what its former life has under way counts no more."""
-        for event in self._calls.unfinished(former):
+        for event in self.calls.unfinished(former):
             self._discard(event)
-            self._answer(event.call, refusals.superseded(former[0]))
+            self._answer(event.call, errors.superseded(former[0]))
         self._gathering.forget(former[0])
         self.leases.left(former[0])
         self._out += self._succession.inherit(former[0])
@@ -163,7 +142,7 @@ class Core:
             self.trainers.leave(done.trainer)
             self.leases.left(done.trainer)
             self._gathering.leave(done.trainer)
-            self._out += [e.Discard(p.ticket) for p in self._policy.leave(done.trainer)]
+            self._out += [e.Discard(p.ticket) for p in self.policy.leave(done.trainer)]
         self._reply(event.ticket, refusal or ACCEPTED)
         self._start_updates()
         self._complete_gathering()
@@ -173,13 +152,13 @@ class Core:
         me = f"server {self._settings.endpoint}"
         peer = me if abort.trainer < 0 else f"trainer {abort.trainer}"
         if abort.trainer >= 0 and not self.trainers.is_member(abort.trainer, abort.incarnation):
-            self._reply(event.ticket, refusals.superseded(abort.trainer))
+            self._reply(event.ticket, errors.superseded(abort.trainer))
             return
         self._reply(event.ticket, ACCEPTED)
         if abort.peer:  # it was told so itself: one failure has one name everywhere
-            self._fail(refusals.reported(abort, peer))
+            self._fail(errors.reported(abort, peer))
         else:
-            self._fail(refusals.gave_up(peer, abort.cause, abort.step))
+            self._fail(errors.gave_up(peer, abort.cause, abort.step))
         if abort.trainer < 0:
             self._farewell.cut_short()  # this process must go
         self._farewell.tell(abort.trainer)
@@ -202,8 +181,8 @@ class Core:
         self._out += self._succession.departures()
         lost = self.trainers.overdue()
         if lost is not None:
-            waiters = {call.trainer for call in self._calls.parked}
-            self._fail(refusals.with_waiters(lost, waiters, self._settings.endpoint))
+            waiters = {call.trainer for call in self.calls.parked}
+            self._fail(errors.with_waiters(lost, waiters, self._settings.endpoint))
         else:
             self._refuse_late()
 
@@ -211,26 +190,26 @@ class Core:
         """No call waits for longer than the deadlines allow."""
         patience = self.limits.patience
         if self.waited > patience:
-            refusal = refusals.slow(self._policy.missing(), self.version + 1, patience)
+            refusal = errors.slow(self.policy.missing(), self.version + 1, patience)
             while self.waited > patience:
-                self._answer(next(iter(self._calls.parked)), refusal)
+                self._answer(next(iter(self.calls.parked)), refusal)
         absent = self._gathering.missing()
-        for late in self._gathering.late(self.now, patience):
+        for late in self._gathering.late(self.trainers.now, patience):
             assert isinstance(late.message, m.Share)
             self._discard(late)
-            self._answer(late.call, refusals.slow(absent, late.message.step, patience))
+            self._answer(late.call, errors.slow(absent, late.message.step, patience))
 
     # -- counted calls ---------------------------------------------------------------------
-    def _counted(self, event: e.Arrived, said: m.Numbered, row: "Row") -> None:
+    def _counted(self, event: e.Arrived, said: m.Numbered, row: Row) -> None:
         """Admit a call in its turn; take its repeat for the same call."""
         call = event.call
         try:
             refusal = self.trainers.sign(call.trainer, call.incarnation, said.step)
             if refusal is None and call[:2] in self._succession.ungreeted:
-                refusal = refusals.not_greeted(self._settings.endpoint, call.trainer)
-            due = self._calls.arrive(event) if refusal is None else []
+                refusal = errors.not_greeted(self._settings.endpoint, call.trainer)
+            due = self.calls.arrive(event) if refusal is None else []
         except TooEarly as error:
-            due, refusal = [], refusals.too_early(call, error.missing)
+            due, refusal = [], errors.too_early(call, error.missing)
         if refusal is not None:
             self._discard(event)
             self._reply(event.ticket, refusal)
@@ -244,14 +223,14 @@ class Core:
             if self._failure is None:
                 CALLS[type(each.message)].handle(self, each, each.message)
 
-    def _repeat(self, event: e.Arrived, row: "Row") -> None:
-        state = self._calls.state(event.call)
+    def _repeat(self, event: e.Arrived, row: Row) -> None:
+        state = self.calls.state(event.call)
         self.metrics.repeats += state in (State.ANSWERED, State.REFUSED)
         if state is State.ANSWERED and row.reads:
-            self._calls.reread(event)  # harmless: the trainer's round is still the open one
+            self.calls.reread(event)  # harmless: the trainer's round is still the open one
             row.handle(self, event, event.message)
             return
-        refusal = self._calls.repeat(event)
+        refusal = self.calls.repeat(event)
         self._discard(event)
         if refusal is not None:
             self._reply(event.ticket, refusal)
@@ -268,7 +247,7 @@ class Core:
                 return
             names = found
         self.metrics.pushed(push.trainer, push.step, len(names))
-        number = self._policy.push(push.trainer, Pushed(event.ticket, names, event.size))
+        number = self.policy.push(push.trainer, Pushed(event.ticket, names, event.size))
         if number is None:
             self._answer(event.call, ACCEPTED)
         else:
@@ -278,11 +257,11 @@ class Core:
     def _barrier(self, event: e.Arrived, barrier: m.Barrier) -> None:
         if not self._mode.rounds:
             endpoint, mode = self._settings.endpoint, self._mode.name
-            self._answer(event.call, refusals.takes_no_barrier(endpoint, mode))
+            self._answer(event.call, errors.takes_no_barrier(endpoint, mode))
             return
         if self._succession.inherited:
             self._out += self._succession.end_round(barrier.trainer, barrier.inherits)
-        self._policy.barrier(event.call)
+        self.policy.barrier(event.call)
         self._answer(event.call, ACCEPTED)
         self._start_updates()
 
@@ -297,8 +276,8 @@ class Core:
 
     def _pull(self, event: e.Arrived, pull: m.Pull) -> None:
         trainer = pull.trainer
-        if pull.gated and self._policy.half_pushed(trainer):
-            self._answer(event.call, refusals.needs_barrier(self._settings.endpoint, trainer))
+        if pull.gated and self.policy.half_pushed(trainer):
+            self._answer(event.call, errors.needs_barrier(self._settings.endpoint, trainer))
         elif not (pull.gated and self._parks(event)):
             if self._mode.snapshots and pull.gated:
                 self._out.append(e.Snapshot(trainer, event.names, event.size))
@@ -315,7 +294,7 @@ class Core:
     def _save(self, event: e.Arrived, save: m.Save) -> None:
         if event.fault:
             self._discard(event)
-            self._answer(event.call, refusals.wrong_data(event.fault))
+            self._answer(event.call, errors.wrong_data(event.fault))
         elif not self._parks(event):
             trainers = self.trainers.expected() if self._mode.rounds else ()
             self._out.append(e.Save(event.ticket, trainers))
@@ -324,25 +303,25 @@ class Core:
     def _parks(self, event: e.Arrived) -> bool:
         """Whether a read has to wait until its trainer's round is over."""
         trainer = event.call.trainer
-        if not self._policy.waits(trainer):
+        if not self.policy.waits(trainer):
             return False
-        self._calls.park(event.call, self._policy.passed(trainer), self.trainers.now)
+        self.calls.park(event.call, self.policy.passed(trainer), self.trainers.now)
         return True
 
     # -- updates ---------------------------------------------------------------------------
     def _applied(self, event: e.Applied) -> None:
-        self._policy.applied(event.number)
-        for read in self._calls.resume(self.version):
+        self.policy.applied(event.number)
+        for read in self.calls.resume(self.version):
             CALLS[type(read.message)].handle(self, read, read.message)
         for call in self._awaiting.pop(event.number, ()):
             self._answer(call, ACCEPTED)
         self._start_updates()
 
     def _broken(self, event: e.Broken) -> None:
-        self._fail(refusals.broken(f"server {self._settings.endpoint}", event.number, event.cause))
+        self._fail(errors.broken(f"server {self._settings.endpoint}", event.number, event.cause))
 
     def _start_updates(self) -> None:
-        while (apply := self._policy.due()) is not None:
+        while (apply := self.policy.due()) is not None:
             first = not self._compiled.issuperset(apply.blocks)
             self._compiled.update(apply.blocks)
             self._out.append(msgspec.structs.replace(apply, first=True) if first else apply)
@@ -356,8 +335,8 @@ class Core:
         self.trainers.blame(failure)
         self._farewell.begin(failure)
         self._out.append(e.Fail(failure))
-        reading = set(self._calls.parked)
-        for call in [event.call for event in self._calls.unfinished()]:
+        reading = set(self.calls.parked)
+        for call in [event.call for event in self.calls.unfinished()]:
             self._answer(call, failure)
             if call in reading:  # others may not have asked for an answer
                 self._farewell.tell(call.trainer)
@@ -375,7 +354,7 @@ class Core:
         if self._ended:
             return
         if self._failure is None:
-            self._ended = self.trainers.finished and self.now >= self._succession.linger
+            self._ended = self.trainers.finished and self.trainers.now >= self._succession.linger
         else:
             self._ended = self._farewell.is_over()
         self._out += [e.Finish()] if self._ended else []
@@ -383,9 +362,9 @@ class Core:
     # -- answers ---------------------------------------------------------------------------
     def _answer(self, call: e.Call, answer: e.Answer) -> None:
         if isinstance(answer, m.Refused):
-            tickets = self._calls.refuse(call, answer)
+            tickets = self.calls.refuse(call, answer)
         else:
-            tickets = self._calls.answer(call)
+            tickets = self.calls.answer(call)
         self._out += [e.Reply(ticket, answer) for ticket in tickets]
 
     def _reply(self, ticket: int, answer: e.Answer) -> None:
@@ -401,14 +380,6 @@ class Core:
         e.Applied: _applied,
         e.Broken: _broken,
     }
-
-
-class Row(NamedTuple):
-    """What the core does about one kind of message."""
-
-    handle: Callable[[Core, e.Arrived, Any], None]  # a counted call: in its turn
-    keeps: bool = False  # the shell keeps its payload under its ticket
-    reads: bool = False  # a repeat reads again
 
 
 CALLS: dict[type[m.Message], Row] = {

@@ -19,8 +19,8 @@ from bireme.net import messages as m
 from bireme.net.layouts import Layout, Value, describe
 from bireme.runtime.scope import Scope
 
-from .job_record import Round
-from .server_spec import Settings
+from ..journal.records import Round
+from ..rules.server_spec import Settings
 from .tables import ServedTable, Tables
 
 __all__ = ["PayloadChecks", "Sizes"]

@@ -17,7 +17,7 @@ from bireme.net.layouts import Value
 from bireme.net.membership import UNTOLD, JobSize
 from bireme.net.records import packed, unpacked
 
-from .events import Call
+from ..rules.events import Call
 
 __all__ = [
     "Begin",

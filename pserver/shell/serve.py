@@ -28,16 +28,16 @@ from bireme.rewinding import allowed, rewind, rewound
 from bireme.runtime.context import Env
 from bireme.runtime.effects import Effect, EffectContext
 
-from .core import Core
+from ..journal.records import Known
+from ..journal.recovery import begin, forget
+from ..rules.core import Core
+from ..rules.members import Limits
+from ..rules.rounds import mode_of
+from ..rules.server_spec import Settings, read_settings
+from ..store.updates import Updates
 from .fluid import FluidService
-from .job_record import Known
-from .membership import Limits
-from .metrics import MetricsView
-from .modes import mode_of
-from .recovery import begin, forget
+from .metrics_view import MetricsView
 from .server import Server
-from .server_spec import Settings, read_settings
-from .updates import Updates
 
 __all__ = ["Serving", "host", "limits"]
 

@@ -16,8 +16,8 @@ from bireme.monitoring.counters import tally
 from bireme.net import messages as m
 from bireme.paths import inside, path_of
 
-from .checkpoints import Keeper
-from .recorder import Recorder
+from ..journal.recorder import Recorder
+from ..store.checkpoints import Keeper
 
 __all__ = ["Saver", "folder_fault"]
 

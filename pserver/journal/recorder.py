@@ -28,8 +28,8 @@ from bireme.monitoring.counters import Histogram, tally
 from bireme.net.layouts import Value
 from bireme.net.membership import UNTOLD, JobSize
 
-from .events import Apply, Call
-from .job_record import Begin, Gathered, Joined, Known, Left, Record, Round, written_record
+from ..rules.events import Apply, Call
+from .records import Begin, Gathered, Joined, Known, Left, Record, Round, written_record
 from .round_payloads import RoundPayloads
 
 __all__ = ["START", "Recorder"]

@@ -23,14 +23,14 @@ from bireme.net.membership import UNTOLD, JobSize
 from bireme.paths import is_url
 from bireme.rewinding import check_mode
 
-from .events import Apply, Shared
-from .job_record import Known, Round
-from .modes import mode_of
+from ..rules.events import Apply, Shared
+from ..rules.rounds import mode_of
+from ..rules.server_spec import Settings
+from ..store.updates import Updates
 from .recorded_logs import recorded_logs, refused
 from .recorder import START, Recorder
+from .records import Known, Round
 from .round_payloads import RoundPayloads
-from .server_spec import Settings
-from .updates import Updates
 
 __all__ = ["begin", "forget"]
 

@@ -12,7 +12,7 @@ from bireme.errors import FormatError
 from bireme.io.write_ahead_log import LogReader
 from bireme.net.layouts import Value
 
-from .job_record import Begin, Known, Record, read_record
+from .records import Begin, Known, Record, read_record
 
 __all__ = ["RecordedLog", "recorded_logs", "refused"]
 

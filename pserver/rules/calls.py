@@ -1,5 +1,5 @@
 """Counted calls: each takes effect once, in its trainer's order, however often and in whatever
-order its frames arrive.
+order its frames arrive; the names of what they push, and gatherings of what they share.
 
 A call is named by trainer, incarnation and number; numbers begin at 1. `TRANSITIONS` holds
 everything that can happen to one:
@@ -13,20 +13,26 @@ Calls in progress are kept; a finished one is known by its number, and a refused
 reason, so that memory is bounded by what is in progress.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from bireme.ir.names import trainer_of
 from bireme.net.messages import Refused
 
-from .events import Arrived, Call
+from . import errors
+from .events import Arrived, Call, Shared
+from .server_spec import Settings
 
 __all__ = [
     "MAX_EARLY",
     "TRANSITIONS",
+    "AllGather",
     "CountedCalls",
     "InvalidTransition",
+    "PushNames",
+    "Row",
     "State",
     "Step",
     "TooEarly",
@@ -36,6 +42,14 @@ MAX_EARLY = 1024  # calls of one trainer that may wait for an earlier one
 _MAX_REFUSED = 64  # refusals of one trainer that are kept for repeats
 
 Life: TypeAlias = tuple[int, int]  # trainer, incarnation
+
+
+class Row(NamedTuple):
+    """What the core does about one kind of message."""
+
+    handle: Callable[..., None]  # (core, event, message); a counted call: in its turn
+    keeps: bool = False  # the shell keeps its payload under its ticket
+    reads: bool = False  # a repeat reads again
 
 
 class State(IntEnum):
@@ -252,3 +266,98 @@ class CountedCalls:
         lives = self._sequences if life is None else (life,)
         found = (self._sequences[each] for each in lives if each in self._sequences)
         return [progress.event for seq in found for progress in seq.progress.values()]
+
+
+# -- names of pushes ---------------------------------------------------------------------------
+_CACHED = 1024  # payloads whose names are cached
+
+
+class PushNames:
+    """The names that one server accepts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.known: dict[tuple[int, tuple[str, ...]], tuple[str, ...]] = {}  # names sent -> bound
+
+    def of(self, push: Arrived) -> tuple[str, ...] | Refused:
+        """The names that the program gives to a push; a refusal if it is not for this server, or
+        not its sender's to make.
+        """
+        if push.fault:
+            return errors.wrong_data(push.fault)
+        return self._accept(push.call.trainer, push.names)
+
+    def _accept(self, trainer: int, pushed: tuple[str, ...]) -> tuple[str, ...] | Refused:
+        settings = self._settings
+        names = tuple(settings.bound(name) for name in pushed)
+        if unknown := settings.unknown(names):
+            return errors.not_owned(settings.endpoint, unknown[0], settings.gradients)
+        for name in names:
+            owner = trainer_of(name)
+            if owner is not None and owner != trainer:
+                return errors.anothers(name, owner, trainer)
+        if len(self.known) >= _CACHED:
+            self.known.clear()
+        self.known[trainer, pushed] = names
+        return names
+
+
+# -- gatherings --------------------------------------------------------------------------------
+class AllGather:
+    """One gathering at a time: a trainer's next one begins after it has the answer to the last."""
+
+    def __init__(self, expected: Callable[[], tuple[int, ...]]) -> None:
+        self._expected = expected
+        self._come: dict[int, tuple[Arrived, float]] = {}  # the first one first
+        self._awaited: set[int] = set()  # trainers that have not come, once one has
+        self._answers: dict[Call, Shared] = {}  # of the last gathering
+
+    def add(self, event: Arrived, now: float) -> None:
+        """A trainer has come."""
+        if not self._come:
+            self._awaited = set(self._expected())
+        trainer = event.call.trainer
+        self._come[trainer] = (event, now)
+        self._awaited.discard(trainer)
+
+    def forget(self, trainer: int) -> None:
+        """What a trainer has brought counts no more."""
+        if self._come.pop(trainer, None) is not None:
+            self._awaited.add(trainer)
+
+    def leave(self, trainer: int) -> None:
+        """A trainer takes part no more."""
+        self._awaited.discard(trainer)
+
+    def missing(self) -> list[int]:
+        """Whom those wait for who have come."""
+        return sorted(self._awaited) if self._come else []
+
+    def complete(self) -> tuple[list[Arrived], Shared | None]:
+        """Whom to answer, and what; nobody yet while somebody is missing."""
+        if not self._come or self._awaited:
+            return [], None
+        events = [event for _, (event, _) in sorted(self._come.items())]
+        tickets = tuple(event.ticket for event in events)
+        calls = tuple(event.call for event in events)
+        answer = Shared(tickets, sum(event.size for event in events), calls)
+        self._come.clear()
+        self._answers = dict.fromkeys(calls, answer)
+        return events, answer
+
+    def resume(self, calls: tuple[Call, ...]) -> None:
+        """The last gathering, of before, was of these calls."""
+        self._answers = dict.fromkeys(calls, Shared((), 0, calls))
+
+    def answered(self, call: Call) -> Shared | None:
+        """What a call was answered that is repeated, if it took part in the last gathering."""
+        return self._answers.get(call)
+
+    def late(self, now: float, patience: float) -> Iterator[Arrived]:
+        """Those who have waited too long; they are forgotten."""
+        while self._come:
+            event, since = next(iter(self._come.values()))
+            if now - since <= patience:
+                return
+            self.forget(event.call.trainer)
+            yield event

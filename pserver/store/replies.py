@@ -17,8 +17,8 @@ from bireme.arrays.ownership import any_shared, references, shared
 from bireme.net.layouts import EMPTY, Layout, Value, describe
 from bireme.net.memory import Arena, Place
 
-from .events import Call, Send
-from .leases import Leases
+from ..rules.events import Call, Send
+from ..rules.leases import Leases
 from .updates import Updates
 
 __all__ = ["Region", "Regions", "SharedReplies"]

@@ -27,10 +27,10 @@ from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
 from bireme.net.grpc_server import Method
 from bireme.net.layouts import Value
 
-from . import events as e
+from ..rules import events as e
+from ..store.updates import Updates
 from .saver import folder_fault
 from .server import Server
-from .updates import Updates
 
 __all__ = ["FluidService"]
 

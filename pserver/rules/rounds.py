@@ -1,19 +1,24 @@
-"""When updates run in sync: gathered into rounds. `arrival` is for all other modes.
+"""When updates run: gathered into rounds in sync, on arrival in all other modes.
 
-Both answer the same questions: which update answers a push, may this trainer pull yet, what is due
-now. Pure bookkeeping.
+Both policies answer the same questions: which update answers a push, may this trainer pull yet,
+what is due now. The modes of a server are rows of `MODES`. Pure bookkeeping.
 """
 
 from collections import deque
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import NamedTuple, Protocol
+
+from bireme.errors import ProgramError
+from bireme.ir import DistributedMode
+from bireme.ir.names import is_counter
 
 from .events import Apply, Call
 from .footprint import Footprint, together
 from .server_spec import Settings
 
-__all__ = ["Pushed", "Rounds", "UpdatePolicy"]
+__all__ = ["Arrival", "Mode", "Pushed", "Rounds", "UpdatePolicy", "mode_of"]
 
 
 class Pushed(NamedTuple):
@@ -159,3 +164,100 @@ class Rounds:
     def applied(self, number: int) -> None:
         self._running = False
         self.version += 1
+
+
+class Arrival:
+    """Every push is an update of its own, in the order of arrival."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.version = 0
+        self._settings = settings
+        self._number = 0
+        self._due: deque[Apply] = deque()
+        self._cost = lru_cache(maxsize=1024)(partial(together, settings.touched))
+        if self._runs_schedule_first():
+            self._queue((settings.lr_block,), (), -1, 0)
+
+    def _runs_schedule_first(self) -> bool:
+        return self._settings.lr_block >= 0 and not self._settings.owned_by(self._settings.lr_block)
+
+    def _queue(
+        self, blocks: Sequence[int], tickets: tuple[int, ...], trainer: int, payload: int
+    ) -> int:
+        self._number += 1
+        cost = self._cost(tuple(blocks))
+        size = cost.fixed + cost.rows * payload
+        self._due.append(Apply(self._number, tuple(blocks), tickets, (), trainer, size))
+        return self._number
+
+    def push(self, trainer: int, pushed: Pushed) -> int | None:
+        blocks = dict.fromkeys(self._block(name) for name in pushed.names)
+        due = [b for b in blocks if b >= 0]
+        return self._queue(due, (pushed.ticket,), trainer, pushed.size)
+
+    def _block(self, name: str) -> int:
+        counts = is_counter(name)
+        return self._settings.lr_block if counts else self._settings.gradients[name]
+
+    def barrier(self, call: Call) -> None:
+        raise AssertionError("the core refuses barriers outside sync")
+
+    def passed(self, trainer: int) -> int:
+        return 0
+
+    def half_pushed(self, trainer: int) -> bool:
+        return False
+
+    def waits(self, trainer: int) -> bool:
+        return False
+
+    def missing(self) -> list[int]:
+        return []
+
+    def drop(self, trainer: int) -> list[Pushed]:
+        return []
+
+    def leave(self, trainer: int) -> list[Pushed]:
+        return []
+
+    def due(self) -> Apply | None:
+        return self._due.popleft() if self._due else None
+
+    def applied(self, number: int) -> None:
+        self.version += 1
+
+    def resume(self, version: int, trainers: Iterable[int]) -> None:
+        raise AssertionError("only rounds are recorded")
+
+
+# -- modes -------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Mode:
+    name: str
+    rounds: bool  # pushes wait for everybody's barrier, pulls for the round
+    snapshots: bool = False  # what a trainer pulls is kept for its next push
+
+
+MODES: dict[int, Mode] = {
+    DistributedMode.SYNC: Mode("sync", rounds=True),
+    DistributedMode.ASYNC: Mode("async", rounds=False),
+    DistributedMode.HALF_ASYNC: Mode("half-async", rounds=False),
+    DistributedMode.GEO: Mode("geo", rounds=False),
+}
+DC_ASGD = Mode("dc-asgd", rounds=False, snapshots=True)
+
+
+def mode_of(settings: Settings) -> Mode:
+    """The row that `distributed_mode` and `dc_asgd` choose."""
+    mode = MODES.get(settings.mode)
+    if mode is None:
+        raise ProgramError(
+            f"unknown distributed_mode {settings.mode}",
+            hint=f"known: {[int(m) for m in DistributedMode]}",
+        )
+    if settings.dc_asgd and mode.rounds:
+        raise ProgramError(
+            "delay compensation in sync mode",
+            hint="set config.sync_mode = False, or enable_dc_asgd = False",
+        )
+    return DC_ASGD if settings.dc_asgd else mode

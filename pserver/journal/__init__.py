@@ -1,0 +1,1 @@
+"""What a server records so that its successor can continue."""

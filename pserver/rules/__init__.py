@@ -1,0 +1,1 @@
+"""The rules of a server, without I/O: events in, instructions out."""

@@ -1,0 +1,1 @@
+"""The shell of a server: connections, the event loop, Fluid's own dialect."""

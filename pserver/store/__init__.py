@@ -1,0 +1,1 @@
+"""What a server holds: values, updates, replies."""
