@@ -41,4 +41,12 @@ FEEDING = (
         "no sample is lost",
         "reader/test_dataset.py::test_trainers_that_loaded_files_of_their_own_are_refused_a_global_shuffle",
     ),
+    Difference(
+        "`DataLoader.from_dataset` of a `QueueDataset`, several places",
+        "reads a file for each place, and refuses fewer files than places",
+        "deals batches out to places in the order of the files",
+        "the order of samples depends on the file list only",
+        "runtime/test_kinds_of_feeds.py::"
+        "test_a_loader_deals_the_batches_of_a_dataset_out_to_places",
+    ),
 )

@@ -9,6 +9,7 @@ import pytest
 import bireme as fluid
 from bireme import layers as L
 from bireme.errors import FeedError
+from bireme.runtime.compile import Request, compile
 
 X = {"x": np.ones((1, 2), "float32")}
 Given = tuple[fluid.Variable, fluid.Variable, Any]
@@ -98,3 +99,14 @@ def test_a_test_program_runs_what_is_fetched_only() -> None:
     hidden, _, _ = _model()
     _run([hidden], fluid.default_main_program().clone(for_test=True), use_prune=True)
     assert _value("w") == 1.0
+
+
+def test_what_a_trainer_sends_and_receives_stays() -> None:
+    hidden, _, _ = _model()
+    transpiler = fluid.DistributeTranspiler()
+    transpiler.transpile(0, pservers="127.0.0.1:6174", trainers=1)
+    block = transpiler.get_trainer_program(wait_port=False).global_block()
+    request = Request(0, ("x",), (hidden.name,), fluid.CPUPlace(), prune=True)
+    kept = {op.type for unit in compile(block, request).units for op in unit.ops}
+    assert {"send", "send_barrier", "recv", "fetch_barrier"} <= kept
+    assert "increment" not in kept
