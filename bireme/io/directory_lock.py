@@ -88,8 +88,10 @@ class DirectoryLock:
     def _opened(self) -> int:
         try:
             return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        except PermissionError:  # another user's, which can be locked all the same
-            return os.open(self._path, os.O_RDONLY)
+        except PermissionError:
+            if not self._path.exists():
+                raise
+            return os.open(self._path, os.O_RDONLY)  # another user's
 
     def _in_use(self) -> ConfigError:
         return ConfigError(

@@ -131,6 +131,28 @@ def test_what_cannot_be_locked_is_said_and_ends_no_job(
     assert f"{tmp_path / 'file'} cannot be locked (File exists)" in capsys.readouterr().err
 
 
+def test_the_lock_of_another_user_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its file can be opened for reading only, and in a foreign directory not be made."""
+    other, mine = (DirectoryLock(tmp_path, "server-0", f"server h:{n}") for n in (1, 2))
+    really = os.open
+
+    def opened(path: Path, mode: int, permissions: int = 0o777) -> int:
+        if mode & os.O_CREAT:
+            raise PermissionError(13, "Permission denied")
+        return really(path, mode, permissions)
+
+    other.take()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", opened)
+        with pytest.raises(ConfigError, match="belongs to server h:1"):
+            mine.take()
+        other.release()
+        mine.take()
+    assert f"{tmp_path} cannot be locked (Permission denied)" in capsys.readouterr().err
+
+
 def test_an_owner_without_a_name_is_refused_as_well(other: DirectoryLock, tmp_path: Path) -> None:
     for said in ("", "{}", json.dumps([1])):
         (tmp_path / ".owner").write_text(said)
