@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from bireme.errors import InvalidArgument, as_builtin
+from bireme.errors import WrongType
 from bireme.ir import Variable, numpy_name, to_dtype
 
 __all__ = ["check_dtype", "check_type", "check_variable_and_dtype", "convert_dtype"]
-
-_MISTAKE = as_builtin(TypeError, InvalidArgument)
 
 
 def convert_dtype(dtype: Any) -> str:
@@ -21,8 +19,9 @@ def check_type(
 ) -> None:
     """Raise a TypeError if `input` is none of the expected types."""
     if not isinstance(input, expected_type):
-        raise _MISTAKE(
-            f"{op_name}: {input_name} must be {expected_type}, got {type(input)}. {extra_message}"
+        raise WrongType(
+            f"{op_name}: {input_name} must be {expected_type}, got {type(input)}",
+            hint=extra_message or None,
         )
 
 
@@ -36,9 +35,10 @@ def check_dtype(
     """Raise a TypeError if the dtype is none of the expected ones."""
     names = [expected_dtype] if isinstance(expected_dtype, str) else list(expected_dtype)
     if convert_dtype(input_dtype) not in names:
-        raise _MISTAKE(
+        raise WrongType(
             f"{op_name}: the dtype of {input_name} must be one of {', '.join(names)}, got "
-            f"{convert_dtype(input_dtype)}. {extra_message}"
+            f"{convert_dtype(input_dtype)}",
+            hint=extra_message or None,
         )
 
 

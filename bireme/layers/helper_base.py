@@ -32,6 +32,7 @@ class LayerHelperBase:
     def __init__(self, name: str, layer_type: str) -> None:
         self.name = name
         self.layer_type = layer_type
+        self.kwargs: dict[str, Any] = {}  # the layer's arguments, as far as they are known
 
     @property
     def main_program(self) -> Program:
@@ -136,10 +137,23 @@ class LayerHelperBase:
         if is_bias:
             return Constant(0.0)
         if dtype not in FLOATS:
-            raise WrongType(
-                f"{self.layer_type}: a parameter of {numpy_name(dtype)} has no default initial "
-                "value; it must be float16, float32 or float64",
-                where=f"at {calling_site()}",
-                hint="use layers.cast on the input, or give ParamAttr(initializer=...)",
-            )
+            raise self._without_default(dtype)
         return Xavier()
+
+    def _without_default(self, dtype: VarType) -> WrongType:
+        """The error of a parameter of whole numbers, which an input of that type asks for."""
+        kind, where = numpy_name(dtype), f"at {calling_site()}"
+        for name, value in self.kwargs.items():
+            for var in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(var, Variable) and var.dtype == dtype:
+                    return WrongType(
+                        f"{self.layer_type}: {name} {var.name!r} must be float16, float32 or "
+                        f"float64, got {kind}",
+                        where=where,
+                        hint=f"layers.cast({name}, dtype) converts it",
+                    )
+        return WrongType(
+            f"{self.layer_type}: a parameter of {kind} has no default initial value",
+            where=where,
+            hint="give ParamAttr(initializer=...)",
+        )

@@ -141,9 +141,12 @@ def test_an_unknown_type_passes() -> None:
     block.append_op(type="relu", inputs={"X": x}, outputs={"Out": y})
 
 
-def test_a_parameter_of_integers_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match=r"^fc: a parameter of int64"):
-        layers.fc(fluid.data("x", [2, 3], "int64"), 4)
+def test_an_input_that_asks_for_parameters_of_integers_is_refused_by_name() -> None:
+    x = fluid.data("x", [2, 3], "int64")
+    with pytest.raises(TypeError, match=r"^fc: input 'x' must be float16.*got int64"):
+        layers.fc(x, 4)
+    with pytest.raises(TypeError, match=r"^create_parameter: a parameter of int64 has no default"):
+        layers.create_parameter([2], "int64")
 
 
 def test_sampled_classes_have_parameters_of_the_type_of_the_input() -> None:
