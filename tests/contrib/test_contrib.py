@@ -9,12 +9,16 @@ import pytest
 import bireme as fluid
 from bireme.errors import InvalidArgument
 from tests.detection.record import record
+from tests.detection.uses import data, maps
 
-from . import uses, uses_quantization, uses_structures
+from . import uses, uses_fusions, uses_more_operators, uses_quantization, uses_structures
+from .uses_quantization import append
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 USES = {
     "contrib": uses.USES,
+    "fusions": uses_fusions.USES,
+    "more_operators": uses_more_operators.USES,
     "quantization": uses_quantization.USES,
     "structures": uses_structures.USES,
 }
@@ -181,3 +185,25 @@ def test_nodes_of_a_tree_get_their_own_gradient_and_those_outside_none() -> None
         moved[(0, *at)] += 1
         expected = _tree_slopes(moved, edges)[0].sum() - out.sum()
         np.testing.assert_allclose(slopes[(0, *at)], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_fused_gru_keeps_its_mode() -> None:
+    def computed(fused: bool) -> np.ndarray:
+        with fluid.program_guard(fluid.Program()), fluid.unique_name.guard():
+            feed: dict[str, np.ndarray] = {}
+            x = data(fluid, feed, "x", maps("x", 8, 5), [[3, 1, 4]])
+            wx, wh = (
+                data(fluid, feed, "wx", maps("wx", 5, 12)),
+                data(fluid, feed, "wh", maps("wh", 4, 12)),
+            )
+            if fused:
+                given = {"X": x, "WeightX": wx, "WeightH": wh}
+                (out, *_) = append(fluid, "fusion_gru", given, "Hidden XX", origin_mode=True)
+            else:
+                given = {"Input": fluid.layers.mul(x, wx), "Weight": wh}
+                slots = "Hidden BatchGate BatchResetHiddenPrev BatchHidden"
+                (out, *_) = append(fluid, "gru", given, slots, origin_mode=True)
+            (found,) = fluid.Executor().run(feed=feed, fetch_list=[out], return_numpy=False)
+        return np.array(found)
+
+    np.testing.assert_allclose(computed(True), computed(False), rtol=1e-6)

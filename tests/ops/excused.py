@@ -48,6 +48,13 @@ _STRUCTURES = (
     "filter_by_instag_grad fused_elemwise_activation fused_elemwise_activation_grad fc"
 )
 
+_INFERENCE = (
+    "attention_lstm fused_embedding_fc_lstm fusion_gru fusion_lstm fusion_repeated_fc_relu "
+    "fusion_seqconv_eltadd_relu fusion_seqexpand_concat_fc fusion_seqpool_concat "
+    "fusion_seqpool_cvm_concat fusion_squared_mat_sub"
+)
+_RARE = "similarity_focus precision_recall positive_negative_pair"
+
 _SECOND = """
     conv2d_grad_grad conv3d_grad_grad depthwise_conv2d_grad_grad elementwise_add_grad_grad
     elementwise_div_grad_grad elementwise_mul_grad_grad elementwise_sub_grad_grad
@@ -83,6 +90,8 @@ CHECKED_ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(_STRUCTURES.split(), "contrib/uses_structures.py"),
     **dict.fromkeys(_FUSED.split(), "ops/test_fused_norm.py"),
     **dict.fromkeys(_SYNC.split(), "passes/test_sync_batch_norm.py"),
+    **dict.fromkeys(_INFERENCE.split(), "contrib/uses_fusions.py"),
+    **dict.fromkeys(_RARE.split(), "contrib/uses_more_operators.py"),
     "tree_conv_grad": "contrib/test_contrib.py",
     **dict.fromkeys(_QUANTIZATION.split(), "contrib/uses_quantization.py"),
     **dict.fromkeys(_RECURRENCES.split(), "control_flow/test_recurrences.py"),
