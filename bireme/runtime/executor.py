@@ -129,7 +129,9 @@ class Executor:
         self._check_open()
         names, update = read_fetches(fetch_list)
         prune = prune or update
-        feed = from_loaders(program, [feed or {}])[0]
+        feed = feed or {}
+        if program.__dict__.get("_loaders"):
+            feed = from_loaders(program, [feed])[0]
         version = self._planner.version(program, build, (*names, *feed))
         clock = Clock(version.clock.trainer, version.clock.step)
         if not version.trains:
