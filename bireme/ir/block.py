@@ -35,6 +35,13 @@ class Block:
         self._index: OpIndex | None = None
         self._ref = weakref.ref(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_ref", "_index")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _ref=weakref.ref(self), _index=None)
+        self.ops = [op.housed(self._ref) for op in self.ops]
+
     @property
     def parent(self) -> "Block | None":
         return None if self.parent_idx < 0 else self.program.block(self.parent_idx)

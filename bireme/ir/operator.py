@@ -72,6 +72,10 @@ class Operator:
         object.__setattr__(op, "_home", home)
         return op
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled operator is in no block until its block takes it."""
+        return Operator, (self.type, self.inputs, self.outputs, self.attrs, self.site)
+
     # -- reading, with Fluid's accessors ---------------------------------------------------
     def input(self, slot: str) -> list[str]:
         return list(self.inputs.get(slot, ()))

@@ -1,5 +1,9 @@
 """Programs: who owns what, what an edit does, and what survives a copy or a take-over."""
 
+import copy
+import pickle
+from typing import Any
+
 import pytest
 
 import bireme.ops  # noqa: F401  (fills the op table)
@@ -209,3 +213,13 @@ def test_an_operator_in_no_block_says_so() -> None:
     block._remove_op(0)
     with pytest.raises(ProgramError, match="'relu' is in no block"):
         _ = op.idx
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_a_program_is_copied_and_pickled_with_its_operators(copied: Any) -> None:
+    program = two_layer_program()
+    twin = copied(program)
+    assert str(twin) == str(program)
+    assert [op.block for op in twin.global_block().ops] == [twin.global_block()]
+    twin.global_block()._remove_op(0)
+    assert len(program.global_block().ops) == 1
