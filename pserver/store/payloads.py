@@ -5,6 +5,7 @@ touches. Looks at values, changes none.
 import math
 from collections.abc import Mapping
 from itertools import chain
+from typing import NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -28,6 +29,15 @@ __all__ = ["PayloadChecks", "Sizes"]
 LINE = 64  # bytes of a line of the processor's cache
 
 
+class Expected(NamedTuple):
+    """A gradient as the server's program declares it; `table` is what it updates."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    rows: bool
+    table: ServedTable | None
+
+
 class PayloadChecks:
     """The checks of one server's program. A layout of dense gradients is looked at once."""
 
@@ -38,7 +48,7 @@ class PayloadChecks:
         self._finite = bool(flags.get("rpc_check_nan_inf"))
         self._announced: WeakSet[Layout] = WeakSet()
         self._sound: WeakSet[Layout] = WeakSet()
-        self._table_of: dict[str, ServedTable | None] = {}
+        self._known: dict[str, Expected] = {}  # by the name on the wire
 
     # -- before there is memory for it -----------------------------------------------------
     def announce(self, message: m.Message, layout: Layout) -> None:
@@ -55,17 +65,27 @@ class PayloadChecks:
                 self._announced.add(layout)
 
     def _other_shape(self, tensor: m.Tensor) -> str:
-        var = self._program.global_block().vars.get(self._settings.bound(tensor.name))
-        if var is None or not var.shape:
+        gradient = self._known.get(tensor.name) or self._expected(tensor.name)
+        if gradient is None or not gradient.shape:
             return ""  # the core refuses names that the server does not own
-        expected = tuple(var.shape[1:]) if tensor.rows >= 0 else tuple(var.shape)
-        found = tensor.shape[1:] if tensor.rows >= 0 else tensor.shape
-        if found == expected and tensor.dtype == var.numpy_dtype:
+        at = 1 if tensor.rows >= 0 else 0
+        if tensor.shape[at:] == gradient.shape[at:] and tensor.dtype == gradient.dtype:
             return ""
         return (
             f"'{tensor.name}' arrives as {tensor.dtype}{list(tensor.shape)}, "
-            f"but this server's program says {var.numpy_dtype}{list(var.shape)}"
+            f"but this server's program says {gradient.dtype}{list(gradient.shape)}"
         )
+
+    def _expected(self, name: str) -> Expected | None:
+        """What the program says of a gradient; None if it has none of this name."""
+        bound = self._settings.bound(name)
+        var = self._program.global_block().vars.get(bound)
+        if var is None:
+            return None
+        rows = var.type == VarType.SELECTED_ROWS
+        found = Expected(tuple(var.shape), var.numpy_dtype, rows, self._table(bound))
+        self._known[name] = found
+        return found
 
     # -- once it has arrived ---------------------------------------------------------------
     def fault(self, trainer: int, values: Mapping[str, Value], layout: Layout | None = None) -> str:
@@ -97,38 +117,34 @@ class PayloadChecks:
         return next(filter(None, chain(shapes, faults)), "")
 
     def _fault(self, name: str, value: Value) -> str:
-        var = self._program.global_block().vars.get(self._settings.bound(name))
-        if var is None:
+        gradient = self._known.get(name) or self._expected(name)
+        if gradient is None:
             return ""
         if not isinstance(value, SelectedRows):
-            takes_rows = var.type == VarType.SELECTED_ROWS
-            return f"a dense gradient for '{name}', which takes rows" if takes_rows else ""
-        if var.type != VarType.SELECTED_ROWS:
+            return f"a dense gradient for '{name}', which takes rows" if gradient.rows else ""
+        if not gradient.rows:
             return f"rows for '{name}', which is dense"
-        return self._bad_row(name, np.asarray(value.rows), var.shape[0])
+        return self._bad_row(name, np.asarray(value.rows), gradient)
 
-    def _bad_row(self, name: str, ids: Array, height: int) -> str:
+    def _bad_row(self, name: str, ids: Array, gradient: Expected) -> str:
         if not ids.size:
             return ""
         low, high = int(ids.min()), int(ids.max())
         if low < 0:
             return f"row {low} of '{name}': row ids begin at 0"
+        height, table = gradient.shape[0], gradient.table
         if 0 <= height <= high:
             return f"row {high} of '{name}', which has {height} rows"
-        table = self._table(self._settings.bound(name))
         if table is not None and not bool((mine := table.owns(ids)).all()):
             return f"row {ids[~mine][0]} of '{name}', which lives at another server"
         return ""
 
     def _table(self, gradient: str) -> ServedTable | None:
         """The table that a gradient updates."""
-        if gradient not in self._table_of:
-            block = self._settings.gradients.get(gradient, -1)
-            ops = self._program.block(block).ops if block >= 0 else []
-            names = [name for op in ops if "Param" in op.input_names for name in op.input("Param")]
-            known = [table for table in self._tables if table.name in names]
-            self._table_of[gradient] = known[0] if known else None
-        return self._table_of[gradient]
+        block = self._settings.gradients.get(gradient, -1)
+        ops = self._program.block(block).ops if block >= 0 else []
+        names = [name for op in ops if "Param" in op.input_names for name in op.input("Param")]
+        return next((table for table in self._tables if table.name in names), None)
 
 
 def _not_finite(name: str, value: Value) -> str:
@@ -151,19 +167,28 @@ class Sizes:
         self._tables = tables
         self._any_table = len(tables) > 0
         self._known: dict[tuple[str, ...], int] = {}
+        self._widths: dict[str, int] = {}
 
     def cost(self, asked: Mapping[str, Value]) -> int:
         """Bytes touched to find and copy rows of tables, table -> ids: each row, and a line of the
         processor's cache for its id.
         """
-        return sum(np.size(ids) * (self._width(table) + LINE) for table, ids in asked.items())
+        widths = self._widths
+        return sum(
+            [
+                np.size(ids) * ((widths.get(table) or self._width(table)) + LINE)
+                for table, ids in asked.items()
+            ]
+        )
 
     def _width(self, table: str) -> int:
         """Bytes of a table's row; 0 for what is no table, which is refused later."""
         var = self._program.global_block().vars.get(self._tables.named(table))
-        return (
-            0 if var is None else abs(math.prod(var.shape[1:])) * np.dtype(var.numpy_dtype).itemsize
-        )
+        if var is None:
+            return 0
+        width = abs(math.prod(var.shape[1:])) * np.dtype(var.numpy_dtype).itemsize
+        self._widths[table] = width
+        return width
 
     def total(self, names: tuple[str, ...]) -> int:
         """Bytes of these variables: of growing tables as they are, of others as declared."""

@@ -128,7 +128,7 @@ class Tables:
     def __init__(self, program: Program, scope: Scope) -> None:
         self._scope = scope
         self._found: dict[str, ServedTable] = {}
-        self._asked: dict[str, str] = {}
+        self.asked: dict[str, str] = {}
         for op in program.global_block().ops:
             if op.type == "listen_and_serv":
                 self._read(op, program, scope)
@@ -143,7 +143,7 @@ class Tables:
         for text in given.get("prefetch_var_name_to_block_id", ()):
             asked, _, block = text.rpartition(":")
             (look_up,) = program.block(int(block)).ops
-            self._asked[asked] = look_up.input("W")[0]
+            self.asked[asked] = look_up.input("W")[0]
 
     def __iter__(self) -> Iterator[ServedTable]:
         return iter(self._found.values())
@@ -156,4 +156,4 @@ class Tables:
 
     def named(self, asked: str) -> str:
         """The table that a question means: look-ups have names of their own on the wire."""
-        return self._asked.get(asked, asked)
+        return self.asked.get(asked, asked)

@@ -8,7 +8,6 @@ decides nothing about when.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -44,6 +43,8 @@ from .tables import Tables
 
 __all__ = ["Updates"]
 
+MAX_CACHED_PUSHES = 1024  # lists of names whose cells are remembered
+
 Prepare = Callable[[int], Callable[[], None]]
 
 
@@ -59,7 +60,8 @@ class Updates:
         self._prepare = prepare
         self._prepared: dict[int, Callable[[], None]] = {}
         self._kept: dict[int, tuple[Mapping[str, Value], Layout | None]] = {}
-        self._cells: WeakKeyDictionary[Layout, list[Cell]] = WeakKeyDictionary()  # of gradients
+        self._cells: dict[tuple[str, ...], list[Cell]] = {}  # of pushed gradients
+        self._held_in: dict[str, Cell] = {}  # of what trainers ask for
         self._read: dict[tuple[str, ...], list[Cell]] = {}  # of what trainers ask for
         self._zeros: dict[str, Value] = {}
         self._fusion = Fusion(program, scope)
@@ -103,7 +105,7 @@ class Updates:
 
     def _apply(self, update: Apply, slots: Mapping[str, Array]) -> None:
         for ticket in update.pushes:
-            self._take(*self._kept.pop(ticket))
+            self._take(self._kept.pop(ticket)[0])
         for name in update.absent:
             self._scope.var(name).put(self._zero(name))
         if self._settings.dc_asgd:
@@ -119,19 +121,25 @@ class Updates:
         for block in blocks:
             self._block(block)()
 
-    def _take(self, values: Mapping[str, Value], layout: Layout | None) -> None:
+    def _take(self, values: Mapping[str, Value]) -> None:
         """Put a payload where the program reads it."""
-        cells = self._cells.get(layout) if layout is not None else None
-        if cells is not None:
-            for cell, value in zip(cells, values.values(), strict=True):
-                cell.value = value
+        cells = self._cells.get(tuple(values))
+        if cells is None:
+            self._bind_all(values)
             return
+        for cell, value in zip(cells, values.values(), strict=True):
+            if isinstance(value, LoDTensor):
+                cell.put(value)
+            else:
+                cell.value, cell.lod = value, ()
+
+    def _bind_all(self, values: Mapping[str, Value]) -> None:
+        """The same of names that were not pushed together before."""
         names = [self._settings.bound(name) for name in values]
         for name, value in zip(names, values.values(), strict=True):
             self._bind(name, value)
-        counts = any(is_counter(name) for name in names)
-        if layout is not None and layout.steady and not counts:
-            self._cells[layout] = [self._scope.var(name) for name in names]
+        if not any(is_counter(name) for name in names) and len(self._cells) < MAX_CACHED_PUSHES:
+            self._cells[tuple(values)] = [self._scope.var(name) for name in names]
 
     def _bind(self, name: str, value: Value) -> None:
         cell = self._scope.var(name)
@@ -227,7 +235,7 @@ class Updates:
 
     def rows(self, table: str, ids: Array) -> Array:
         """Rows of a table, in the order of `ids`."""
-        name = self.tables.named(table)
+        name = self.tables.asked.get(table, table)
         array, flat = self._held(name), ids.reshape(-1)
         if isinstance(array, Table):
             return array.rows(flat)
@@ -247,6 +255,8 @@ class Updates:
             UnknownName: this server holds no such variable.
         """
         value = self._held(name)
+        if type(value) is np.ndarray:
+            return value
         if isinstance(value, Table):
             return value.selected()
         return value if isinstance(value, SelectedRows | LoDTensor) else to_host(value)
@@ -262,8 +272,10 @@ class Updates:
         return self.value(named)
 
     def _held(self, name: str) -> Any:
-        cell = self._scope.find_var(name)
-        value: Any = None if cell is None else cell.get()
+        cell = self._held_in.get(name) or self._scope.find_var(name)
+        value: Any = None
+        if cell is not None:
+            value, self._held_in[name] = (cell.get() if cell.lod else cell.value), cell
         if value is None:
             known = self._program.global_block().vars
             raise UnknownName(
