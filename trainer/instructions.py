@@ -99,10 +99,6 @@ class LookUp:
     def table(self) -> str:
         return self.shards[0].variable
 
-    @property
-    def by_id(self) -> bool:
-        return bool(self.shards[0].every)
-
 
 @dataclass(frozen=True, slots=True)
 class Touched:

@@ -86,7 +86,7 @@ def ask(route: LookUp, get: Callable[[str], Value]) -> Question:
         unique = np.zeros(1, np.int64)  # any row: it tells width and element type
     _check(unique, route)
     place = place.reshape(-1)
-    if route.by_id:
+    if route.shards[0].every:  # rows by id, not ranges
         unique, place, pieces = _scattered(unique, place, len(route.shards))
     else:
         cuts = np.searchsorted(unique, [shard.end or 0 for shard in route.shards[:-1]])
@@ -131,6 +131,8 @@ def _flat(value: Value, route: LookUp) -> Array:
 
 
 def _array(value: Value) -> Array:
+    if type(value) is np.ndarray:
+        return value
     return to_host(value.array if isinstance(value, LoDTensor) else value)
 
 

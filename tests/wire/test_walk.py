@@ -19,9 +19,9 @@ class Limits(NamedTuple):
 
 
 LIMITS = {
-    "dense": Limits(45, 2040, 150, 100),
-    "table": Limits(55, 2400, 250, 145),
-    "journal": Limits(58, 2310, 200, 130),
+    "dense": Limits(45, 2100, 150, 100),
+    "table": Limits(52, 2400, 200, 145),
+    "journal": Limits(59, 2400, 200, 130),
 }
 
 
