@@ -21,6 +21,7 @@ __all__ = [
     "maxout",
     "prelu",
     "py_func",
+    "similarity_focus",
 ]
 
 
@@ -41,6 +42,21 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
         type="prelu", inputs={"X": x, "Alpha": alpha}, outputs={"Out": out}, attrs={"mode": mode}
     )
     return out
+
+
+def similarity_focus(
+    input: Variable, axis: int, indexes: Sequence[int], name: str | None = None
+) -> Variable:
+    """A mask like `input` [N, A, B, C]: ones where planes at `indexes` of `axis` are greatest, each
+    row and column once.
+    """
+    if axis not in (1, 2, 3) or not indexes:
+        raise InvalidArgument(
+            f"similarity_focus: axis {axis}, indexes {list(indexes)}",
+            hint="give an axis of 1, 2 or 3 and at least one index",
+        )
+    attrs = {"axis": axis, "indexes": list(indexes)}
+    return append("similarity_focus", {"X": input}, attrs, name=name)
 
 
 def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> Variable:

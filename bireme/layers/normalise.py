@@ -16,6 +16,7 @@ __all__ = [
     "batch_norm",
     "data_norm",
     "group_norm",
+    "inplace_abn",
     "instance_norm",
     "layer_norm",
     "lrn",
@@ -45,32 +46,67 @@ def batch_norm(
     read them.
     """
     helper = LayerHelper("batch_norm", **locals())
+    return helper.append_activation(_over_batch(helper, input if in_place else None))
+
+
+def inplace_abn(
+    input: Variable,
+    act: str | None = None,
+    is_test: bool = False,
+    momentum: Any = 0.9,
+    epsilon: float = 1e-05,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+    use_global_stats: bool = False,
+    act_alpha: float = 1.0,
+) -> Variable:
+    """`input`, overwritten by its batch normalisation and an activation that can be undone, which
+    saves memory (arXiv 1712.02616): identity, leaky_relu or elu, with the factor `act_alpha`.
+    """
+    helper = LayerHelper("inplace_abn", **locals())
+    if act not in (None, "identity", "leaky_relu", "elu"):
+        raise InvalidArgument(
+            f"inplace_abn: act is {act!r}", hint="one of identity, leaky_relu and elu, or None"
+        )
+    return _over_batch(helper, input, activation=act, alpha=act_alpha, use_sync_bn=False)
+
+
+def _over_batch(helper: LayerHelper, out: Variable | None, **more: Any) -> Variable:
+    """The operator of the helper's layer, with its parameters; `out` or a new variable."""
+    given = helper.kwargs
+    input, momentum = given["input"], given["momentum"]
     dtype = VarType.FP32 if input.dtype in HALVES else input.dtype
-    shape = [input.shape[-1 if data_layout == "NHWC" else 1]]
+    shape = [input.shape[-1 if given["data_layout"] == "NHWC" else 1]]
     scale = helper.create_parameter(
         helper.param_attr, shape, dtype, default_initializer=Constant(1.0)
     )
     bias = helper.create_parameter(helper.bias_attr, shape, dtype, is_bias=True)
     if scale is None or bias is None:
         raise InvalidArgument(
-            "batch_norm needs its scale and bias", hint="do not set them to False"
+            f"{helper.layer_type} needs its scale and bias", hint="do not set them to False"
         )
-    average = do_model_average_for_mean_and_var
-    mean = _running(helper, moving_mean_name, 0.0, shape, dtype, average)
-    variance = _running(helper, moving_variance_name, 1.0, shape, dtype, average)
+    average = given["do_model_average_for_mean_and_var"]
+    mean = _running(helper, given["moving_mean_name"], 0.0, shape, dtype, average)
+    variance = _running(helper, given["moving_variance_name"], 1.0, shape, dtype, average)
     saved_mean = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
     saved_variance = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    out = input if in_place else helper.create_variable_for_type_inference(input.dtype)
+    out = out or helper.create_variable_for_type_inference(input.dtype)
     inputs: dict[str, Any] = {"X": input, "Scale": scale, "Bias": bias}
     inputs.update(Mean=mean, Variance=variance)
-    attrs: dict[str, Any] = {"epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
-    attrs.update(use_global_stats=use_global_stats, trainable_statistics=False)
+    names = ("epsilon", "is_test", "data_layout", "use_global_stats")
+    attrs: dict[str, Any] = {**{name: given[name] for name in names}, **more}
+    attrs["trainable_statistics"] = False
     if isinstance(momentum, Variable):
         inputs["MomentumTensor"] = momentum
     else:
         attrs["momentum"] = momentum
     helper.append_op(
-        type="batch_norm",
+        type=helper.layer_type,
         inputs=inputs,
         outputs={
             "Y": out,
@@ -81,7 +117,7 @@ def batch_norm(
         },
         attrs=attrs,
     )
-    return helper.append_activation(out)
+    return out
 
 
 def _running(

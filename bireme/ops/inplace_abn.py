@@ -10,7 +10,7 @@ from .table import GradOp, op
 
 
 def _activated(xp: Any, z: Array, name: str, alpha: float) -> Array:
-    if name == "identity":
+    if name in ("", "identity"):
         return z
     a = z.dtype.type(alpha)
     if name == "leaky_relu":
@@ -25,7 +25,7 @@ def _activated(xp: Any, z: Array, name: str, alpha: float) -> Array:
 def _undone(xp: Any, y: Array, name: str, alpha: float) -> tuple[Array, Array]:
     """What was activated, and the slope of the activation there."""
     a = y.dtype.type(alpha)
-    if name == "identity":
+    if name in ("", "identity"):
         return y, y.dtype.type(1)
     if name == "leaky_relu":
         return xp.where(y >= 0, y, y / a), xp.where(y >= 0, y.dtype.type(1), a)

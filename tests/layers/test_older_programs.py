@@ -176,3 +176,42 @@ def test_recurrences_with_lengths_take_any_number_of_steps(
 
     for known, unknown in zip(model(5), model(None), strict=True):
         np.testing.assert_allclose(unknown, known, rtol=1e-6)
+
+
+ACTS = ("leaky_relu", "elu")
+
+
+@pytest.mark.parametrize("act", [None, "identity", *ACTS])
+def test_an_activated_normalisation_in_place_learns_as_one_that_keeps_its_input(act: Any) -> None:
+    def learnt(in_place: bool) -> list[Array]:
+        with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+            x = fluid.data("x", [None, 3, 2, 2])
+            x.stop_gradient = False
+            copy = x * 2.0
+            if in_place:
+                y = L.inplace_abn(copy, act=act, act_alpha=0.3)
+            else:
+                y = L.batch_norm(copy)
+                y = {"leaky_relu": L.leaky_relu, "elu": L.elu}[act](y, 0.3) if act in ACTS else y
+            parameters = fluid.default_main_program().all_parameters()[:2]
+            grads = fluid.gradients([L.reduce_sum(y * y * y)], [x, *parameters])
+            array = np.linspace(-1, 1, 48).reshape(4, 3, 2, 2).astype("float32") ** 3
+            with fluid.scope_guard(fluid.Scope()):
+                return _run({"x": array}, y * 1.0, *grads)
+
+    for ours, wanted in zip(learnt(True), learnt(False), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_an_activation_that_cannot_be_undone_is_refused() -> None:
+    with pytest.raises(ValueError, match="inplace_abn: act is 'relu'"):
+        L.inplace_abn(fluid.data("x", [None, 3, 2, 2]), act="relu")
+
+
+def test_similarity_focus_takes_each_row_and_column_once() -> None:
+    mask = L.similarity_focus(fluid.data("x", [1, 2, 2, 3]), axis=1, indexes=[1])
+    array = np.float32([[[[9, 9, 9], [9, 9, 9]], [[1, 5, 2], [4, 6, 3]]]])
+    (found,) = _run({"x": array}, mask)
+    assert found.tolist() == [[[[0, 0, 1], [0, 1, 0]]] * 2]
+    with pytest.raises(ValueError, match="axis 0"):
+        L.similarity_focus(fluid.data("y", [1, 2, 2, 3]), axis=0, indexes=[1])
