@@ -66,7 +66,7 @@ soak: $(STAMP)
 		--seconds $(SOAK_SECONDS) --keep build/soak --steps 3000
 
 faults: $(STAMP)
-	$(RUN) -m tests.faults $(or $(FAULTS_ARGS),--write docs/faults.md)
+	$(RUN) -m tests.faults $(or $(FAULTS_ARGS),--write)
 
 docs: $(STAMP)
 	$(VENV)/bin/bireme flags --markdown > docs/flags.md

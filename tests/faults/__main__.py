@@ -3,7 +3,7 @@
 python -m tests.faults                              all, each at one step
 python -m tests.faults kill/geo/server-1 link       one case, and all whose names begin so
 python -m tests.faults kill --steps 1-20 --jobs 4   at each of these steps, four jobs at a time
-python -m tests.faults --write docs/faults.md       all, and write the page
+python -m tests.faults --write                      all, and write benchmarks/results/faults.txt
 """
 
 import argparse
@@ -21,39 +21,30 @@ from typing import Protocol
 from . import links, matrix, proxied, side_by_side, soaking
 from .outcomes import HEARTBEAT, Outcome
 
-PAGE = """\
-# Faults
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "faults.txt"
 
-What happens to a job when a process, a connection, a disk or a link fails. Every line is a test
-that `make faults` runs; it writes this page, with the times that it measured. One line is run by
+HEAD = """\
+Written by `make faults`; `python -m tests.faults NAME` runs one case. Summary: docs/faults.md.
 
-    python -m tests.faults NAME
+kill, freeze  SIGKILL or SIGSTOP of one process after its seventh step, or at a point inside a step.
+              The job has two servers and two trainers, or three ranks (nccl2), and
+              FLAGS_heartbeat_seconds={heartbeat:g}. No survivor may name another survivor, show a
+              traceback, or leave a process, a port or a file in /dev/shm.
+link          Trainer 1 is on another host: a network namespace, which needs root and iproute2.
+proxy         proxy/MODE/CARRIER/S: trainers reach their servers through a TCP proxy (all-reduce: a
+              rank reaches rank 0's register), which closes all connections and refuses new ones for
+              S seconds, three times, every ten seconds; FLAGS_heartbeat_seconds=10. The parameters
+              must equal the sum of what was fed. The time is that of the whole job.
+chaos         Three faults of one kind by `bireme chaos --seed 1` in a job with checkpoints. The
+              time is that of the whole command, the undisturbed run included.
 
-* `kill` is SIGKILL and `freeze` SIGSTOP of one process after its seventh step, or at a point inside
-  one: what the process has just done, or was about to do. The job has two servers and two trainers,
-  or three ranks (nccl2), and `FLAGS_heartbeat_seconds={heartbeat:g}`. No survivor may blame another
-  one, end in order, show a traceback, or leave a process, a port or a file in `/dev/shm`.
-* `link` cases have trainer 1 on another host: a network namespace, which needs root and iproute2.
-* `proxy/MODE/CARRIER/S` has trainers that reach their servers through a TCP proxy (`all-reduce`: a
-  rank that reaches rank 0's register), which ends all connections and refuses new ones for S
-  seconds, three times, every ten seconds; `FLAGS_heartbeat_seconds=10`. The parameters end as what
-  was fed: every push has taken effect, and none twice. Their time is that of the whole job.
-* `chaos` cases are three faults of one kind by `bireme chaos --seed 1` to a job that keeps
-  checkpoints, beginning with an undisturbed run, and their time is that of the whole command.
+named: seconds until the last survivor has named the lost process; ended: until it has ended.
 
-*named* is the time until the last survivor has said who is missing, and *ended* until the last one
-has ended. Dead processes of the same host should be named within 1 s, silent ones within the
-heartbeat and 1 s. A lost connection is not a lost process: of a process of another host only its
-silence tells, which may last as long as the heartbeat.
-Random mixtures of faults, for hours: `make soak`. Kills while a job is saved, and resuming from
-what is left: `make thorough`.
-
-| name | what happens | named, s | ended, s |
-|---|---|--:|--:|
 """
+WIDTHS = (44, 60, 9, 10)
 
 
-SWEEP = "\n## At every step\n\n"
+SWEEP = "\nAt every step\n\n"
 
 
 class Case(Protocol):
@@ -107,23 +98,30 @@ def outcomes(cases: list[Case], jobs: int) -> Iterator[tuple[Case, Outcome]]:
         yield from zip(cases, pool.imap(tried, cases), strict=True)
 
 
+def row(case: str, happens: str, named: str, ended: str) -> str:
+    """A line of the results."""
+    first, second, third, fourth = WIDTHS
+    return f"{case:{first}}{happens:{second}}{named:>{third}}{ended:>{fourth}}\n"
+
+
 def line(case: Case, outcome: Outcome) -> str:
-    """A line of the page."""
+    """The line of one case."""
     named = f"{outcome.last_named:.2f}" if outcome.limit else "-"
-    return f"| `{case.name}` | {outcome.happens} | {named} | {outcome.seconds:.1f} |\n"
+    return row(case.name, outcome.happens, named, f"{outcome.seconds:.1f}")
 
 
-def write(page: Path, lines: dict[str, str], sweep: str = "") -> None:
-    """Write the page with these lines, by case, and what a run at many steps gave; what was not
+def write(results: Path, lines: dict[str, str], sweep: str = "") -> None:
+    """Write the results with these lines, by case, and what a run at many steps gave; what was not
     tried keeps the line it had.
     """
-    before = page.read_text() if page.exists() else ""
-    known = {name: row for row, name in re.findall(r"^(\| `(\S+)` .*\n)", before, re.MULTILINE)}
+    before = results.read_text() if results.exists() else ""
+    known = {name: row for row, name in re.findall(r"^((\S+/\S+)  .*\n)", before, re.MULTILINE)}
     known.update(lines)
     rows = [known[case.name] for case in catalogue() if case.name in known]
     every = f"{sweep}.\n" if sweep else before.partition(SWEEP)[2]
     after = SWEEP + every if every else ""
-    page.write_text(PAGE.format(heartbeat=HEARTBEAT) + "".join(rows) + after)
+    head = HEAD.format(heartbeat=HEARTBEAT) + row("case", "outcome", "named, s", "ended, s")
+    results.write_text(head + "".join(rows) + after)
 
 
 def _steps(text: str) -> list[int]:
@@ -137,14 +135,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="names of cases, or their beginnings")
     parser.add_argument("--steps", type=_steps, default=[], help="of kills and freezes: 7, or 1-20")
     parser.add_argument("--passes", type=_steps, default=[], help="of points inside steps")
-    parser.add_argument("--write", type=Path, help="write their lines of this page")
+    parser.add_argument("--write", action="store_true", help=f"write their lines of {RESULTS.name}")
     parser.add_argument("--times", type=int, default=1, help="how often each is tried")
     parser.add_argument("--jobs", type=int, default=1, help="how many are tried side by side")
     parser.add_argument("--heartbeat", type=float, default=HEARTBEAT, help="of kills and freezes")
     given = parser.parse_args()
     for name in given.names:
         if not any(case.name.startswith(name) for case in catalogue()):
-            parser.error(f"no case begins with {name!r}; docs/faults.md lists all")
+            parser.error(f"no case begins with {name!r}; benchmarks/results/faults.txt lists all")
     return given
 
 
@@ -167,12 +165,12 @@ def main() -> None:
         if not outcome.problems:
             lines[case.name] = line(case, outcome)
         if given.write and not given.steps:
-            write(given.write, lines)
+            write(RESULTS, lines)
     named = "".join(f", {action}s named within {time:.2f} s" for action, time in worst.items())
     summary = f"{len(cases)} cases, {failed} failed{named}"
     print(summary)
     if given.write and given.steps:
-        write(given.write, {}, f"`python -m tests.faults {shlex.join(sys.argv[1:])}`: {summary}")
+        write(RESULTS, {}, f"`python -m tests.faults {shlex.join(sys.argv[1:])}`: {summary}")
     sys.exit(min(failed, 1))
 
 
