@@ -125,7 +125,7 @@ def _items(fetch_list: Any) -> Iterator[Any]:
     if type(fetch_list) is list:
         items = fetch_list
     else:
-        items = [fetch_list] if isinstance(fetch_list, Operator) else several(fetch_list)
+        items = [fetch_list] if _is_update(fetch_list) else several(fetch_list)
     for item in items:
         if isinstance(item, list | tuple) and not _is_update(item):
             yield from _items(item)

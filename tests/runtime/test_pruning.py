@@ -69,6 +69,8 @@ def test_an_update_in_a_fetch_list_prunes(update: Callable[[Any], Any]) -> None:
     hidden, _, result = _model()
     (found,) = _run([hidden, update(result)])
     assert (found.item(), _value("w"), _value("count")) == (2.0, 0.5, 0.0)
+    assert fluid.Executor().run(feed=X, fetch_list=update(result)) == []
+    assert (_value("w"), _value("count")) == (0.0, 0.0)
 
 
 def test_the_schedule_of_an_update_runs() -> None:
