@@ -17,6 +17,7 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from bireme.errors import BiremeError
+from bireme.logs import show_error
 
 __all__ = [
     "Terminated",
@@ -105,7 +106,7 @@ def show_by(way: Callable[[BiremeError], None]) -> None:
 
 def _as_message(error: BiremeError) -> None:
     sys.stdout.flush()
-    print(f"bireme: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    show_error(f"bireme: {type(error).__name__}: {error}", error)
 
 
 def note(error: BaseException) -> None:

@@ -15,9 +15,12 @@ from collections.abc import Mapping
 from bireme import flags
 from bireme.ending import show
 from bireme.errors import ConfigError, PeerLost
+from bireme.logs import logger
 from bireme.monitoring.counters import tally
 
 __all__ = ["allowed", "check_mode", "rewind", "rewound"]
+
+_log = logger("rewinding")
 
 COUNT = "BIREME_REWINDS"  # how often this process has rewound; since when without a step
 IDLE = 3  # lives without a step in a row: there is no progress
@@ -78,7 +81,7 @@ def rewind(error: BaseException | None) -> None:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    _log.warning(line)
 
 
 def _start_again(more: Mapping[str, str]) -> None:

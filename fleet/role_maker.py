@@ -5,18 +5,20 @@ are translated by `clusters`. Knows no program and opens no socket.
 """
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bireme import flags
 from bireme.errors import ConfigError
+from bireme.logs import logger, show_error
 
 from .clusters import Ranks, ranks_in
 from .scripts import uncaught
 
 __all__ = ["Environment", "Role", "check_endpoint"]
+
+_log = logger("roles")
 
 SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
 PEERS = "PADDLE_TRAINER_ENDPOINTS"
@@ -56,7 +58,7 @@ class Environment:
         if ranks is None or (ranks.size == "1" and not (word or ranks.role or alone)):
             return
         if ranks.role == "SCHEDULER":
-            print(f"bireme: {ranks.cluster} needs no scheduler here: done", file=sys.stderr)
+            _log.info("bireme: %s needs no scheduler here: done", ranks.cluster)
             raise SystemExit(0)
         self._cluster = ranks.cluster
         ranks = self._divided(ranks)
@@ -200,7 +202,7 @@ class Role:
             flags.settings()
             return cls.read(os.environ)
         except ConfigError as error:
-            print(f"bireme: {error}", file=sys.stderr)
+            show_error(f"bireme: {error}", error)
             raise SystemExit(uncaught.USER_MISTAKE) from None
 
     @classmethod

@@ -23,7 +23,7 @@ from tests.support.source_tree import (
 
 # From the bottom up: a package imports itself and what stands on floors below its own.
 FLOORS = (
-    "errors progress_bars protos sites text_tables version",
+    "errors logs progress_bars protos sites text_tables version",
     "flags ending forks",
     "extras",
     "job_token paths",
@@ -369,6 +369,34 @@ def test_references_are_counted_in_one_file_only() -> None:
         or any(i.name.endswith("getrefcount") for i in imports(path))
     }
     assert found == {"bireme/arrays/ownership.py"}
+
+
+PRINTING = (  # commands, and what they start: their output is the terminal's
+    "fleet/chaos/",
+    "fleet/launcher/",
+    "fleet/scripts/uncaught.py",  # the error that ends a script, in place of the interpreter
+)
+
+
+def test_only_commands_print_to_stderr() -> None:
+    """Others have loggers, `bireme.logs`."""
+
+    def printed(path: Path) -> set[int]:
+        calls = (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+        return {call.lineno for call in calls if _to_stderr(call)}
+
+    assert not {name for name in wrong(printed) if not name.startswith(PRINTING)}
+
+
+def _to_stderr(call: ast.Call) -> bool:
+    """Whether a call writes to stderr: print(file=sys.stderr), sys.stderr.write, os.write(2)."""
+    words = {word.arg: ast.unparse(word.value) for word in call.keywords}
+    if _named(call.func) == "print":
+        return words.get("file", "").endswith("stderr")
+    said = ast.unparse(call.func)
+    return said.endswith(("stderr.write", "stderr.writelines")) or (
+        said.endswith("os.write") and ast.unparse(call.args[0]) == "2"
+    )
 
 
 # -- names and modes ---------------------------------------------------------------------------

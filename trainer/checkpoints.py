@@ -5,7 +5,6 @@ Trainer 0 asks the servers, between two of its steps; every trainer writes for i
 are at the same step then. The file knows programs and servers, `bireme.io` knows files.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from bireme.io.predecessor import begun_with
 from bireme.io.remote import is_remote, of_servers
 from bireme.io.resuming import pieces_of
 from bireme.ir import Operator, Program
+from bireme.logs import logger
 from bireme.monitoring.counters import tally
 from bireme.paths import path_of
 from bireme.reader.positions import positions
@@ -28,6 +28,8 @@ from . import instructions as i
 from .server_pool import ServerPool
 
 __all__ = ["Saver", "ends_step", "save"]
+
+_log = logger("trainer")
 
 
 class Saver:
@@ -102,7 +104,7 @@ class Saver:
 
     def _complain(self, error: Exception) -> None:
         text = tally.not_saved(f"the checkpoint of step {self.steps}", error)
-        print(f"trainer {self._trainer}: {text}", file=sys.stderr, flush=True)
+        _log.warning("trainer %d: %s", self._trainer, text)
 
     def _prune(self) -> None:
         try:
@@ -110,7 +112,7 @@ class Saver:
         except (OSError, FormatError) as error:
             text = f"old checkpoints were not removed: {type(error).__name__}: {error}"
             tally.note(text)
-            print(text, file=sys.stderr, flush=True)
+            _log.warning(text)
 
 
 def save(

@@ -7,7 +7,6 @@ What the records mean, and how to go on from them, is in `step_records`.
 They are written without waiting for the disk: they survive the process, not its host.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from bireme.io.remote import is_remote, of_servers
 from bireme.io.variables import is_persistable
 from bireme.io.write_ahead_log import FOLDER, LogReader, LogWriter
 from bireme.ir import Program
+from bireme.logs import logger
 from bireme.monitoring.counters import tally
 from bireme.net.records import packed
 from bireme.paths import is_url
@@ -35,6 +35,8 @@ from .server_pool import ServerPool
 from .step_records import Recorded, decide, read_recorded
 
 __all__ = ["Rejoining", "changing"]
+
+_log = logger("trainer")
 
 
 def changing(program: Program) -> tuple[str, ...]:
@@ -113,7 +115,7 @@ class Rejoining:
             self._failing = False
         except OSError as error:
             if not self._failing:
-                print(tally.not_recorded(error), file=sys.stderr, flush=True)
+                _log.warning(tally.not_recorded(error))
             self._failing = True
 
     # -- going on --------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class Rejoining:
         adopt_seed(newest.seed)
         left = Predecessor(self._place, newest.step, newest.runs, newest.readers, values)
         self.left = predecessors[self._trainer] = left
-        print(f"trainer {self._trainer} goes on with step {left.step}", file=sys.stderr, flush=True)
+        _log.info("trainer %d goes on with step %d", self._trainer, left.step)
 
     @property
     def _place(self) -> Path:

@@ -4,12 +4,12 @@ A session is what one welcome gave. A trainer greets a server again whenever a c
 and goes on in the new session if the server is still in the same life.
 """
 
-import sys
 import time
 from dataclasses import dataclass
 
 from bireme import flags
 from bireme.errors import BiremeError, ConfigError, DeadlineExceeded, PeerLost, ProtocolError
+from bireme.logs import logger
 from bireme.net import messages as m
 from bireme.net import sockets
 from bireme.net.carriers import Carrier, Endpoint, Unreachable
@@ -23,6 +23,8 @@ from bireme.rewinding import allowed
 from .job_state import JobState
 
 __all__ = ["PAUSE", "Session", "greet", "greet_again", "refused", "say"]
+
+_log = logger("trainer")
 
 PAUSE = 0.1  # seconds between two attempts to reach a server
 SAY_SECONDS = 5.0  # from one line to the next about a server that is waited for
@@ -71,7 +73,7 @@ def greet(endpoint: Endpoint, job: JobState) -> Session:
             waited = time.monotonic() - began
             if waited >= said + SAY_SECONDS:
                 said = waited
-                print(f"trainer {job.trainer} waits for {name}: {waited:.0f} s", file=sys.stderr)
+                _log.info("trainer %d waits for %s: %.0f s", job.trainer, name, waited)
             time.sleep(PAUSE)
 
 

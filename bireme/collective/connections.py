@@ -9,7 +9,6 @@ import os
 import selectors
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,10 +16,13 @@ from collections.abc import Callable
 import msgspec
 
 from bireme.errors import DeadlineExceeded, PeerLost
+from bireme.logs import logger
 from bireme.net import sockets
 from bireme.net.processes import host_id
 
 __all__ = ["Address", "Listener", "Purpose", "connect"]
+
+_log = logger("collective")
 
 _CLOSING = 1.0  # seconds until the listening thread must have ended
 _TICK = 0.2  # seconds between two looks at what else may have happened
@@ -155,7 +157,7 @@ class Listener:
             accepted = sockets.accept(_socket(listening))
         except OSError as error:
             if not self._exhausted:
-                print(f"cannot accept a connection: {error.strerror}", file=sys.stderr)
+                _log.warning("cannot accept a connection: %s", error.strerror)
             self._exhausted = True
             self._closed.wait(sockets.RETRY_SECONDS)
             return

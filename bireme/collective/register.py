@@ -2,18 +2,20 @@
 
 import asyncio
 import concurrent.futures
-import sys
 import threading
 import time
 
 import msgspec
 
 from bireme.errors import DeadlineExceeded, PeerLost, ProtocolError
+from bireme.logs import logger
 from bireme.net.carriers import Unreachable
 
 from . import membership as m
 
 __all__ = ["OwnRegister", "RemoteRegister", "read_answer", "read_request"]
+
+_log = logger("collective")
 
 _PATH = "/bireme.Register/Ask"
 _Started = concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, int]]
@@ -126,7 +128,7 @@ class OwnRegister:
     async def _answer(self, message: bytes, peer: str) -> bytes:
         state = self.ask(read_request(message), 0)
         if state.refused:  # whoever waits for that rank looks here
-            print(f"rank 0: {state.refused}", file=sys.stderr, flush=True)
+            _log.warning("rank 0: %s", state.refused)
         return msgspec.msgpack.encode(state)
 
     def ask(self, request: m.Request, timeout: float) -> m.State:

@@ -5,7 +5,6 @@ CuPy is not imported here: communicators and events are passed in.
 
 import contextlib
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -14,6 +13,7 @@ from typing import Any
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import BiremeError, DeadlineExceeded, UnsupportedError
+from bireme.logs import show_error
 
 from .transfers import FailureDetector
 
@@ -94,7 +94,7 @@ class Watchdog:
 
 def leave(error: BiremeError) -> None:
     """End the process: its main thread hangs in the device for good."""
-    print(f"{error}\n  the device did not come back: leaving", file=sys.stderr, flush=True)
+    show_error(f"{error}\n  the device did not come back: leaving", error)
     os._exit(1)
 
 

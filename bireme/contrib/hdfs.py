@@ -1,6 +1,5 @@
 """`fluid.contrib.utils.hdfs_utils`: files of HDFS, or of any file system that fsspec knows."""
 
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from bireme.errors import ConfigError, PeerError
+from bireme.logs import logger
 from bireme.paths import fresh, is_url, problem, remove_tree, rename, reported, under
 
 __all__ = ["HDFSClient", "RemoteFiles", "getfilelist", "multi_download", "multi_upload"]
 
-_logger = logging.getLogger("bireme.hdfs")
+_logger = logger("hdfs")
 
 
 class RemoteFiles:

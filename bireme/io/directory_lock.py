@@ -14,7 +14,6 @@ import fcntl
 import json
 import os
 import socket
-import sys
 import threading
 import time
 import weakref
@@ -22,9 +21,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bireme.errors import ConfigError
+from bireme.logs import logger
 from bireme.paths import is_local, path_of, problem
 
 __all__ = ["DirectoryLock", "own", "owning"]
+
+_log = logger("checkpoints")
 
 PAUSE = 0.1  # seconds between two attempts
 CHIEF = ("server-0", "local")  # the parts of which a directory has one
@@ -59,10 +61,10 @@ class DirectoryLock:
                     say = None
                 time.sleep(PAUSE)
         except OSError as error:  # a disk that refuses ends no job
-            print(
-                f"{self._root} cannot be locked ({problem(error)}): another job that saves there "
-                "would not be noticed",
-                file=sys.stderr,
+            _log.warning(
+                "%s cannot be locked (%s): another job that saves there would not be noticed",
+                self._root,
+                problem(error),
             )
 
     def _taken(self) -> bool:

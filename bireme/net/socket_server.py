@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
 
 from bireme.errors import ConfigError, ProtocolError
+from bireme.logs import logger
 
 from . import messages as m
 from . import sockets
@@ -21,6 +22,8 @@ from .frames import Buffer, Received
 from .memory import available
 
 __all__ = ["accepting"]
+
+_log = logger("net")
 
 GRACE = 1.0  # seconds for answers under way when the server ends
 _BUFFER = 64 << 10  # bytes read ahead; larger arrays are read in place
@@ -61,7 +64,7 @@ class _Listener:
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         if not self._exhausted:
-            print(f"cannot accept a connection: {error.strerror}", file=sys.stderr)
+            _log.warning("cannot accept a connection: %s", error.strerror)
         self._exhausted = True
         self._loop.remove_reader(listening)
         self._loop.call_later(sockets.RETRY_SECONDS, self._resume, listening)

@@ -1,15 +1,15 @@
 """What a pass is told, and what it tells: how often it applied, and why not."""
 
-import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from bireme.logs import logger
 from bireme.text_tables import plain_text
 
 __all__ = ["Entry", "Notes", "Report", "log"]
 
-log = logging.getLogger("bireme")
+log = logger("passes")
 
 
 @dataclass(frozen=True, slots=True)

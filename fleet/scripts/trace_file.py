@@ -1,16 +1,18 @@
 """FLAGS_trace_dir: everything that this process does is recorded, and written there at its end."""
 
 import json
-import sys
 from pathlib import Path
 
 from bireme import flags
 from bireme.ending import at_exit
+from bireme.logs import logger
 from bireme.monitoring import tracing
 from bireme.monitoring.counters import tally
 from bireme.paths import new_file
 
 __all__ = ["record"]
+
+_log = logger("trace")
 
 
 def record() -> None:
@@ -31,4 +33,4 @@ def _write(folder: Path, recording: tracing.Recording) -> None:
         with new_file(path) as file:
             file.write(json.dumps(tracing.part(recording, tally.role, tally.index)).encode())
     except OSError as error:
-        print(f"bireme: cannot write {path}: {error.strerror}", file=sys.stderr, flush=True)
+        _log.warning("bireme: cannot write %s: %s", path, error.strerror)

@@ -11,7 +11,6 @@ logs before it are removed. Records are written in the order of the calls, by on
 methods give futures of that. The file knows disks; `job_record` knows what is recorded.
 """
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +23,7 @@ from bireme.arrays.random import process_seed
 from bireme.io.disk import Disk
 from bireme.io.parts import Piece, write_part
 from bireme.io.write_ahead_log import FOLDER, LogWriter
+from bireme.logs import logger
 from bireme.monitoring.counters import Histogram, tally
 from bireme.net.layouts import Value
 from bireme.net.membership import UNTOLD, JobSize
@@ -33,6 +33,8 @@ from .records import Begin, Gathered, Joined, Known, Left, Record, Round, writte
 from .round_payloads import RoundPayloads
 
 __all__ = ["START", "Recorder"]
+
+_log = logger("server")
 
 START = "start"
 SMALLEST = 64 << 20  # bytes of a log that is never too large
@@ -165,8 +167,7 @@ class Recorder:
         if self._log is not None:
             self._log.close()
             self._log = None
-        text = tally.not_recorded(error)
-        print(text, file=sys.stderr, flush=True)
+        _log.warning(tally.not_recorded(error))
         self._disk.remove(self.folder)
 
     # -- shortening ------------------------------------------------------------------------
@@ -194,7 +195,7 @@ class Recorder:
         try:
             size = self._write_base(folder, pieces, head)
         except OSError as error:
-            print(tally.not_saved(f"the base {folder.name}", error), file=sys.stderr, flush=True)
+            _log.warning(tally.not_saved(f"the base {folder.name}", error))
             return
         self._state = max(self._state, size)
         self.saved(folder)

@@ -7,7 +7,6 @@ The newest log whose base exists is the begin; the logs after it follow. What a 
 incomplete was acknowledged to nobody.
 """
 
-import sys
 from pathlib import Path
 
 from bireme import flags
@@ -18,6 +17,7 @@ from bireme.io.disk import Disk
 from bireme.io.parts import DATA, Part
 from bireme.io.write_ahead_log import FOLDER
 from bireme.ir import Program
+from bireme.logs import logger
 from bireme.net.layouts import Value
 from bireme.net.membership import UNTOLD, JobSize
 from bireme.paths import is_url
@@ -33,6 +33,8 @@ from .records import Known, Round
 from .round_payloads import RoundPayloads
 
 __all__ = ["begin", "forget"]
+
+_log = logger("server")
 
 _REPLAYED = -1  # the ticket of a recorded payload
 
@@ -59,7 +61,7 @@ def begin(
             _load(settings, updates)
         else:
             place = f"after round {known.version}, as {recorder.folder} says"
-            print(f"server {settings.endpoint} goes on {place}", file=sys.stderr)
+            _log.info("server %s goes on %s", settings.endpoint, place)
         recorder.begin(updates.keeper.capture, updates.keeper.head, life)
     except OSError as error:
         raise ConfigError(
@@ -73,7 +75,7 @@ def begin(
 
 def _load(settings: Settings, updates: Updates) -> None:
     if folder := updates.keeper.resume():
-        print(f"server {settings.endpoint} goes on from {folder}", file=sys.stderr)
+        _log.info("server %s goes on from %s", settings.endpoint, folder)
 
 
 def _is_recorded(settings: Settings) -> bool:
@@ -143,11 +145,10 @@ def _is_of_this_job(folder: Path, size: JobSize, settings: Settings) -> bool:
     """
     own = settings.size
     if (size.trainers, size.servers) != (own.trainers, own.servers) and size != UNTOLD:
-        print(
+        _log.warning(
             f"server {settings.endpoint}: {folder} is the record of a job of {size.trainers} "
             f"trainer(s) and {size.servers} server(s), this one has {own.trainers} and "
-            f"{own.servers}: resuming from the newest checkpoint",
-            file=sys.stderr,
+            f"{own.servers}: resuming from the newest checkpoint"
         )
         return False
     if size.server not in (-1, own.server):

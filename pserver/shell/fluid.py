@@ -9,7 +9,6 @@ that is repeated at once counts once; outside sync a repeated push cannot be rec
 
 import asyncio
 import itertools
-import sys
 from math import inf
 from typing import Any
 
@@ -20,6 +19,7 @@ from bireme.errors import ProtocolError, UnknownName
 from bireme.io.files import written
 from bireme.io.streams import write_value
 from bireme.ir.names import trainer_of
+from bireme.logs import logger
 from bireme.monitoring.counters import tally
 from bireme.net import messages as m
 from bireme.net.error_replies import raised
@@ -33,6 +33,8 @@ from .saver import folder_fault
 from .server import Server
 
 __all__ = ["FluidService"]
+
+_log = logger("server")
 
 PREFIX = "/sendrecv.SendRecvService/"
 BATCH, FETCH, COMPLETE = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
@@ -123,7 +125,7 @@ class FluidService:
         try:
             await asyncio.to_thread(_write, path, value)
         except OSError as error:
-            print(tally.not_saved(f"the file {path}", error), file=sys.stderr, flush=True)
+            _log.warning(tally.not_saved(f"the file {path}", error))
         return b""
 
     async def read(self, request: bytes, peer: str) -> bytes:

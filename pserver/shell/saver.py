@@ -1,6 +1,5 @@
 """Saving beside serving: a copy in the worker's turn, the disk on a thread of its own."""
 
-import sys
 import time
 from asyncio import Future
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import msgspec
 
 from bireme import flags
 from bireme.io.parts import Piece
+from bireme.logs import logger
 from bireme.monitoring.counters import tally
 from bireme.net import messages as m
 from bireme.paths import inside, path_of
@@ -20,6 +20,8 @@ from ..journal.recorder import Recorder
 from ..store.checkpoints import Keeper
 
 __all__ = ["Saver", "folder_fault"]
+
+_log = logger("server")
 
 Work = Callable[..., "Future[Any]"]
 
@@ -116,5 +118,4 @@ class Saver:
 
 
 def _complain(said: m.Save, error: BaseException) -> None:
-    text = tally.not_saved(f"the checkpoint of step {said.step}", error)
-    print(text, file=sys.stderr, flush=True)
+    _log.warning(tally.not_saved(f"the checkpoint of step {said.step}", error))

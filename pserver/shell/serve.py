@@ -5,7 +5,6 @@ go on.
 import asyncio
 import contextlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from bireme.ending import at_exit, show
 from bireme.errors import BiremeError
 from bireme.io.directory_lock import DirectoryLock
 from bireme.ir import Operator
+from bireme.logs import logger
 from bireme.monitoring.counters import Sample, tally
 from bireme.net import messages as m
 from bireme.net.error_replies import raised
@@ -40,6 +40,8 @@ from .metrics_view import MetricsView
 from .server import Server
 
 __all__ = ["Serving", "host", "limits"]
+
+_log = logger("server")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -90,7 +92,7 @@ class Serving(Effect):
                 known = begin(program, settings, updates, time.time_ns())
                 starts_over = host(settings, updates, limits(), known)
                 if starts_over:
-                    print(f"server {settings.endpoint}: the job has begun anew", file=sys.stderr)
+                    _log.info("server %s: the job has begun anew", settings.endpoint)
                     forget(updates)
         if withdraw is not None:
             withdraw()
@@ -109,7 +111,7 @@ def _owning(settings: Settings) -> Iterator[DirectoryLock | None]:
         return
 
     def say(line: str) -> None:
-        print(f"server {settings.endpoint}: {line}", file=sys.stderr, flush=True)
+        _log.info("server %s: %s", settings.endpoint, line)
 
     part = f"server-{max(0, settings.index)}"
     lock = DirectoryLock(root, part, f"server {settings.endpoint}")
@@ -195,11 +197,7 @@ async def _serve(
             _sockets(server, settings.endpoint) as server.carriers,
             listening(settings.endpoint, handlers, times.silence),
         ):
-            print(
-                f"server {settings.endpoint} serves {settings.trainers} trainer(s)",
-                file=sys.stderr,
-                flush=True,
-            )
+            _log.info("server %s serves %d trainer(s)", settings.endpoint, settings.trainers)
             await server.run()
 
 

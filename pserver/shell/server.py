@@ -8,7 +8,6 @@ that waits is a future in a dictionary and holds nothing else.
 
 import asyncio
 import itertools
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 
 from bireme import errors, flags
+from bireme.logs import logger
 from bireme.monitoring.tracing import timed
 from bireme.net import messages as m
 from bireme.net.error_replies import refusal
@@ -34,6 +34,8 @@ from .connections import Connections, Opened
 from .saver import Saver, folder_fault
 
 __all__ = ["INLINE", "Server"]
+
+_log = logger("server")
 
 INLINE = 8 << 20  # bytes: a copy of so much takes the event loop a few milliseconds at most
 Reader = Callable[[Any], Any]  # of e.Send or e.Shared
@@ -275,7 +277,7 @@ class Server:
                     self.on_failure(self.failure)
                     asyncio.get_running_loop().call_soon(self._connections.hang_up)
                 case e.Report():
-                    print(instruction.text, file=sys.stderr, flush=True)
+                    _log.warning(instruction.text)
                 case e.Finish() | e.StartOver():
                     self._leave(isinstance(instruction, e.StartOver))
 

@@ -97,7 +97,7 @@ def test_a_connection_that_says_nothing_is_ended_and_holds_up_nobody(
 
 
 def test_connections_are_accepted_again_after_descriptors_have_run_out(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sockets, "RETRY_SECONDS", 0.05)
     accept, refusals = sockets.accept, [OSError(24, "Too many open files")] * 2
@@ -110,7 +110,7 @@ def test_connections_are_accepted_again_after_descriptors_have_run_out(
     monkeypatch.setattr(sockets, "accept", exhausted)
     listener.open(KEY)
     connect(listener.address, KEY, PURPOSE, "rank 0", soon()).close()
-    assert "Too many open files" in capfd.readouterr().err
+    assert "Too many open files" in caplog.text
 
 
 def test_a_rank_that_never_connects_is_named(listener: Listener) -> None:

@@ -124,15 +124,15 @@ def test_a_process_may_save_and_prune_again_and_again(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_locked_is_said_and_ends_no_job(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     DirectoryLock(tmp_path / "file", "server-0", "server h:1").take()
-    assert f"{tmp_path / 'file'} cannot be locked (File exists)" in capsys.readouterr().err
+    assert f"{tmp_path / 'file'} cannot be locked (File exists)" in caplog.text
 
 
 def test_the_lock_of_another_user_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its file can be opened for reading only, and in a foreign directory not be made."""
     other, mine = (DirectoryLock(tmp_path, "server-0", f"server h:{n}") for n in (1, 2))
@@ -150,7 +150,7 @@ def test_the_lock_of_another_user_counts(
             mine.take()
         other.release()
         mine.take()
-    assert f"{tmp_path} cannot be locked (Permission denied)" in capsys.readouterr().err
+    assert f"{tmp_path} cannot be locked (Permission denied)" in caplog.text
 
 
 def test_an_owner_without_a_name_is_refused_as_well(other: DirectoryLock, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_server_that_has_gone_is_unreachable() -> None:
 
 
 def test_a_server_accepts_again_after_descriptors_have_run_out(
-    server: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    server: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     refusals = [OSError(24, "Too many open files")] * 2
 
@@ -202,7 +202,7 @@ def test_a_server_accepts_again_after_descriptors_have_run_out(
         carrier = made.open("unix")
         assert asked(carrier, frame(pull())).message == m.Values(version=5)
         carrier.close()
-    assert "cannot accept a connection: Too many open files" in capfd.readouterr().err
+    assert "cannot accept a connection: Too many open files" in caplog.text
 
 
 def test_the_greeting_is_the_only_thing_read_from_a_stranger() -> None:

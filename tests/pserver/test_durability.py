@@ -288,7 +288,7 @@ class Full(Disk):
 
 
 def test_a_full_disk_ends_the_record_and_not_the_job(
-    root: Path, capsys: pytest.CaptureFixture[str]
+    root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = tally.unrecorded
     with cluster() as made:
@@ -301,7 +301,7 @@ def test_a_full_disk_ends_the_record_and_not_the_job(
         for number in range(1, 5):
             assert small.step() == -number
         assert tally.unrecorded == before + 1
-        assert "No space left on device" in capsys.readouterr().err
+        assert "No space left on device" in caplog.text
         assert not logs(root)  # nobody may continue from half of it
         small.save(root, 4)
         assert small.step() == -5

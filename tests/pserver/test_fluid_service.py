@@ -111,13 +111,13 @@ def test_what_cannot_be_saved_is_refused(
 
 
 def test_a_disk_that_refuses_is_counted_and_ends_nothing(
-    ask: Ask, root: Path, capsys: pytest.CaptureFixture[str]
+    ask: Ask, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (root / "file").write_text("in the way")
     before = tally.unsaved
     assert notify(ask, root / "file" / "dense_0") == b""
     assert tally.unsaved == before + 1
-    assert "dense_0 was not saved" in capsys.readouterr().err
+    assert "dense_0 was not saved" in caplog.text
 
 
 def test_a_monomer_is_a_variable_as_it_is(ask: Ask) -> None:

@@ -41,7 +41,7 @@ def resumed(trainer: Trainer) -> list[float]:
 # -- another number of servers or trainers -----------------------------------------------------
 @pytest.mark.parametrize("servers", [1, 3])
 def test_a_job_of_other_servers_resumes_from_its_checkpoint(
-    servers: int, root: Path, capsys: pytest.CaptureFixture[str]
+    servers: int, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole, _ = Job(model()).run(steps(0, STEPS))
     shutil.rmtree(root)
@@ -49,7 +49,7 @@ def test_a_job_of_other_servers_resumes_from_its_checkpoint(
     found, _ = Job(model(), servers=servers).run(resumed)
     np.testing.assert_allclose(found, np.array(whole)[:, SAVED:], rtol=1e-6, atol=1e-7)
     said = f"is the record of a job of 2 trainer(s) and 2 server(s), this one has 2 and {servers}"
-    assert said in capsys.readouterr().err
+    assert said in caplog.text
 
 
 @pytest.mark.parametrize("trainers", [1, 3])

@@ -80,7 +80,7 @@ def test_no_operation_of_a_save_ends_the_job(
     root: Path,  # noqa: F811
     expected: Any,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(f"{ROLES[role]}.Disk", type("Full", (Full,), {"last": last}))
     before = tally.unsaved
@@ -88,7 +88,7 @@ def test_no_operation_of_a_save_ends_the_job(
     np.testing.assert_array_equal(np.array(losses), expected)
     assert tally.unsaved == before + 2  # both of the role
     told = "the checkpoint of step 2 was not saved: OSError: [Errno 28] No space left on device"
-    assert capfd.readouterr().err.count(told) == 2
+    assert caplog.text.count(told) == 2
     saved = newest_checkpoint(root)
     assert saved is not None
     assert saved.step == STEPS
@@ -144,7 +144,7 @@ def test_old_checkpoints_that_cannot_be_removed_end_no_job(
     root: Path,  # noqa: F811
     expected: Any,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Stuck(Disk):
         def rename(self, old: Path, new: Path) -> None:
@@ -166,7 +166,7 @@ def test_old_checkpoints_that_cannot_be_removed_end_no_job(
     losses, _ = Job(model(60)).run(patiently)
     fluid.set_flags({"FLAGS_checkpoint_keep": 3})
     np.testing.assert_array_equal(np.array(losses), expected)
-    assert "old checkpoints were not removed: PermissionError" in capfd.readouterr().err
+    assert "old checkpoints were not removed: PermissionError" in caplog.text
     assert newest_step(root) == STEPS
 
 

@@ -53,11 +53,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("clock")
-def test_waiting_is_said_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_is_said_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
     error = greeted(Absent("127.0.0.1:6170"), join=19.0)
     assert isinstance(error, PeerLost)
     assert "did not answer within 19 s" in str(error)
-    assert capsys.readouterr().err.splitlines() == [
+    assert caplog.messages == [
         f"trainer 0 waits for server 127.0.0.1:6170: {seconds} s" for seconds in (5, 10, 15)
     ]
 
