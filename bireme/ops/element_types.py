@@ -20,7 +20,7 @@ from bireme.ir import FLOATS, HALVES, Block, Operator, Variable, VarType, to_dty
 from bireme.ir.dtypes import NAME_OF
 from bireme.sites import is_users
 
-__all__ = ["Misfit", "Rule", "check", "misfit", "rules_of"]
+__all__ = ["Misfit", "Rule", "check", "declared_misfit", "misfit", "read_otherwise", "rules_of"]
 
 _INNER = ("bireme.ops.", "bireme.ir.")
 GROUPS: dict[str, frozenset[VarType]] = {
@@ -90,33 +90,66 @@ def check(rules: tuple[Rule, ...], op: Operator, block: Block) -> None:
     """
     known = block.vars
 
-    def dtype_of(name: str) -> VarType | None:
-        var = known.get(name) or block._find_var_recursive(name)
-        return None if var is None else var.__dict__["_dtype"]
+    def var_of(name: str) -> Variable | None:
+        return known.get(name) or block._find_var_recursive(name)
 
-    found = misfit(rules, op, dtype_of)
+    found = declared_misfit(rules, op, var_of)
     if found is not None:
         raise found.error(*_called_with(block._var_recursive(found.name), op.type, found.slot))
 
 
+def declared_misfit(
+    rules: tuple[Rule, ...], op: Operator, var_of: Callable[[str], Variable | None]
+) -> Misfit | None:
+    """The first variable declared with a type that the operator does not take; floats of
+    `layers.data` pass where integers are read, as they may be fed with integers.
+    """
+
+    def dtype_of(name: str) -> VarType | None:
+        var = var_of(name)
+        return None if var is None else var.__dict__["_dtype"]
+
+    def is_hint(name: str) -> bool:
+        var = var_of(name)
+        return var is not None and var.is_data and not var.need_check_feed
+
+    return misfit(rules, op, dtype_of, is_hint)
+
+
+def read_otherwise(rules: tuple[Rule, ...], op: Operator, var: Variable) -> bool:
+    """Whether the operator reads the variable and does not take the type it is declared with."""
+    return var.name in op.input_arg_names and (
+        misfit(rules, op, lambda name: var.dtype if name == var.name else None) is not None
+    )
+
+
 def misfit(
-    rules: tuple[Rule, ...], op: Operator, dtype_of: Callable[[str], VarType | None]
+    rules: tuple[Rule, ...],
+    op: Operator,
+    dtype_of: Callable[[str], VarType | None],
+    is_hint: Callable[[str], bool] | None = None,
 ) -> Misfit | None:
     """The first input of a type that the operator does not take; types that are None pass."""
     for rule in rules:
         if not rule.when or bool(op.attrs.get(rule.when)) == rule.value:
-            found = _misfit(rule, op, dtype_of)
+            whole = is_hint is not None and rule.types.isdisjoint(FLOATS)
+            found = _misfit(rule, op, dtype_of, is_hint if whole else None)
             if found is not None:
                 return found
     return None
 
 
-def _misfit(rule: Rule, op: Operator, dtype_of: Callable[[str], VarType | None]) -> Misfit | None:
+def _misfit(
+    rule: Rule,
+    op: Operator,
+    dtype_of: Callable[[str], VarType | None],
+    is_hint: Callable[[str], bool] | None,
+) -> Misfit | None:
     first: tuple[str, VarType] | None = None
     for slot in rule.slots:
         for name in op.inputs.get(slot, ()):
             dtype = dtype_of(name)
-            if dtype is None:
+            if dtype is None or (is_hint is not None and dtype in FLOATS and is_hint(name)):
                 continue
             if dtype not in rule.types:
                 return Misfit(slot, name, dtype, _listed(rule.types))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bireme.errors import UnknownName
-from bireme.ir import EMPTY, SCHEMAS, Block, Operator, Program, VarType, nearest
+from bireme.ir import EMPTY, SCHEMAS, Block, Operator, Program, Variable, nearest
 from bireme.ir.names import is_grad
 from bireme.ops import element_types
 from bireme.ops.table import ROWS, Row
@@ -165,12 +165,11 @@ def check_given(block: Block, chosen: Sequence[Access], found: Sequence[Access])
     """
     written = {name for access in found for name in access.writes}
 
-    def dtype_of(name: str) -> VarType | None:
-        var = None if name in written or is_grad(name) else block._find_var_recursive(name)
-        return None if var is None else var.dtype
+    def var_of(name: str) -> Variable | None:
+        return None if name in written or is_grad(name) else block._find_var_recursive(name)
 
     for access in chosen:
-        misfit = element_types.misfit(access.row.dtypes, access.op, dtype_of)
+        misfit = element_types.declared_misfit(access.row.dtypes, access.op, var_of)
         if misfit is not None:
             refusal = misfit.error(access.op.type, misfit.slot)
             refusal.where = located(access.op)

@@ -11,7 +11,9 @@ from bireme.arrays.namespaces import Array, to_device
 from bireme.arrays.places import Place
 from bireme.arrays.values import Lod, LoDTensor, is_valid_lod, lengths_to_lod
 from bireme.errors import FeedError, WrongType, as_builtin
-from bireme.ir import Block, Operator, Program, Variable, VarType, several
+from bireme.ir import FLOATS, Block, Operator, Program, Variable, VarType, several
+from bireme.ops import element_types
+from bireme.ops.table import ROWS
 
 __all__ = [
     "Feeder",
@@ -163,7 +165,7 @@ def feeder(var: Variable, place: Place) -> Feeder:
 
     For `fluid.data` the declared shape and dtype are required. For `layers.data` they are a hint:
     another shape is accepted, and another dtype is converted with a warning if only precision is
-    lost.
+    lost. Integers stay what they are where an operator would not take the declared floats.
     """
     if not _is_dense(var):
         return lambda value: (value, ())
@@ -171,10 +173,11 @@ def feeder(var: Variable, place: Place) -> Feeder:
     target = _Target(var.name, var.numpy_dtype, var.shape, not var.is_data or var.need_check_feed)
     dtype = np.dtype(var.numpy_dtype) if var.dtype is not None else None
     dims = [(i, n) for i, n in enumerate(shape or ()) if n >= 0]
+    as_given = "iu" if not target.strict and _read_as_integers(var) else ""
 
     def feed(value: Any) -> tuple[Array, Lod]:
         array, lod = (value, ()) if isinstance(value, np.ndarray) else _taken_apart(target, value)
-        if dtype is not None and array.dtype != dtype:
+        if dtype is not None and array.dtype != dtype and array.dtype.kind not in as_given:
             array = _converted(target, array, dtype)
         if shape is not None:
             actual = array.shape
@@ -189,6 +192,12 @@ def feeder(var: Variable, place: Place) -> Feeder:
         return to_device(array, place), lod
 
     return feed
+
+
+def _read_as_integers(var: Variable) -> bool:
+    return var.dtype in FLOATS and any(
+        element_types.read_otherwise(ROWS[op.type].dtypes, op, var) for op in var.block.ops
+    )
 
 
 def _is_dense(var: Variable) -> bool:

@@ -215,3 +215,35 @@ def test_similarity_focus_takes_each_row_and_column_once() -> None:
     assert found.tolist() == [[[[0, 0, 1], [0, 1, 0]]] * 2]
     with pytest.raises(ValueError, match="axis 0"):
         L.similarity_focus(fluid.data("y", [1, 2, 2, 3]), axis=0, indexes=[1])
+
+
+LABELS: dict[str, Callable[[Any, Any], Any]] = {
+    "cross_entropy": lambda chances, label: L.cross_entropy(chances, label),
+    "softmax": lambda chances, label: L.softmax_with_cross_entropy(chances, label),
+    "bpr": lambda chances, label: L.bpr_loss(chances, label),
+    "gather": lambda chances, label: L.gather(chances, label),
+    "accuracy": lambda chances, label: L.accuracy(chances, label),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_integers_fed_to_floats_of_an_older_data_layer_are_labels(kind: str) -> None:
+    def computed(dtype: str) -> Array:
+        with fluid.program_guard(fluid.Program()):
+            chances = L.data("x", [4])
+            label = L.data("y", [1], dtype=dtype)
+            chances.stop_gradient = False
+            out = LABELS[kind](L.softmax(chances), label)
+            slopes = [] if kind == "accuracy" else fluid.gradients([out], [chances])
+            feed = {"x": np.float32([[1, 2, 3, 4]] * 3), "y": np.array([[0], [2], [1]])}
+            return _run(feed, out, *slopes)
+
+    for ours, wanted in zip(computed("float32"), computed("int64"), strict=True):
+        np.testing.assert_array_equal(ours, wanted)
+
+
+def test_integers_fed_to_floats_that_are_computed_with_become_floats() -> None:
+    x = L.data("x", [1])
+    with pytest.warns(UserWarning, match="it is converted"):
+        (found,) = _run({"x": np.array([[1], [2]])}, x * 0.5)
+    assert found.tolist() == [[0.5], [1.0]]
