@@ -18,8 +18,8 @@ _INTRODUCTION = """# Differences from Fluid 1.8.5
 
 Made by `python tools/differences_table.py`; do not edit. Programs, losses, values and gradients are
 compared with recordings of Fluid 1.8.5. They agree, except where 1.8.5 fails, loses work or
-computes a wrong gradient: these are all the deliberate differences, with the test (below `tests/`)
-that shows what bireme does."""
+computes a wrong gradient: these are all the deliberate differences. Each one has a test; the table
+is in `tests/differences`."""
 
 _KEPT = """
 ## Formulas that are kept
@@ -33,10 +33,10 @@ def page() -> str:
     lines = [_INTRODUCTION]
     for title, table in TABLES.items():
         lines += [f"\n## {title}\n"]
-        rows = ((d.subject, d.original, d.here, d.why, _code(d.test)) for d in table)
-        lines += _table(("what", "1.8.5", "bireme", "why", "test"), rows)
-    rows = ((f.subject, f.paper, f.kept, f.why, _code(f.test)) for f in FORMULAS)
-    lines += [_KEPT, *_table(("what", "the paper", "1.8.5 and bireme", "why", "test"), rows)]
+        rows = ((d.subject, d.original, d.here, d.why) for d in table)
+        lines += _table(("what", "1.8.5", "bireme", "why"), rows)
+    rows = ((f.subject, f.paper, f.kept, f.why) for f in FORMULAS)
+    lines += [_KEPT, *_table(("what", "the paper", "1.8.5 and bireme", "why"), rows)]
     return "\n".join(lines)
 
 
@@ -48,10 +48,6 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
 
 def _line(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _code(test: str) -> str:
-    return f"`{test}`"
 
 
 if __name__ == "__main__":

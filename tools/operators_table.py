@@ -94,14 +94,14 @@ def _how(name: str) -> str:
     """What checks an operator, in words."""
     own = [case for case in cases() if case.op == name]
     if not own:
-        return f"`tests/{CHECKED_ELSEWHERE[name]}`"
+        return "tests of its own"
     parts = [f"values ({len(own)})"]
     slots = sorted({slot for case in own for slot in case.checked_slots()})
     if slots:
         parts.append(f"gradient ({', '.join(slots)})")
     elif _has_gradient(ROWS[name]):
-        place = CHECKED_ELSEWHERE.get(f"{name}_grad")
-        parts.append(f"gradient in `tests/{place}`" if place else "gradient of given inputs")
+        own_test = f"{name}_grad" in CHECKED_ELSEWHERE
+        parts.append("gradient" if own_test else "gradient of given inputs")
     if _has_rows(own):
         parts.append("rows")
     return ", ".join(parts)

@@ -36,7 +36,7 @@ class DistributedStrategy(BuildStrategy):
     nccl_comm_num: communicators that gradients are spread over.
     forward_recompute, recompute_checkpoints: keep only these variables of the forward pass.
     exec_strategy: an ExecutionStrategy.
-    use_amp, amp_loss_scaling: scale the loss, and skip steps that overflow; float32 stays.
+    use_amp, amp_loss_scaling: mixed precision, by `fluid.contrib.mixed_precision`.
     use_dist_fc, dist_fc_config: refused.
     """
 

@@ -9,6 +9,7 @@ from .arguments import ARGUMENTS
 from .detection import DETECTION
 from .element_types import ELEMENT_TYPES
 from .feeding import FEEDING
+from .fleet import FLEET, INTEROP
 from .formulas import FORMULAS
 from .gradients import GRADIENTS
 from .layers import LAYERS
@@ -27,6 +28,8 @@ TABLES: dict[str, tuple[Difference, ...]] = {
     "Feeding": FEEDING,
     "Programs": PROGRAMS,
     "Split programs": SPLITS,
+    "Fleet and the launchers": FLEET,
+    "Clusters of both implementations": INTEROP,
 }
 
 

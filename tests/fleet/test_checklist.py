@@ -1,4 +1,4 @@
-"""The table of docs/fleet.md names tests that exist."""
+"""The table of tutorials.md names tests that exist."""
 
 import re
 import subprocess
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = re.findall(r"\| ([\w/]+\.py): (test_\w+) \|", (ROOT / "docs" / "fleet.md").read_text())
+TABLE = Path(__file__).with_name("tutorials.md")
+ROWS = re.findall(r"\| ([\w/]+\.py): (test_\w+) \|", TABLE.read_text())
 
 
 def test_the_table_has_a_row_for_every_feature() -> None:
@@ -18,7 +19,7 @@ def test_the_table_has_a_row_for_every_feature() -> None:
 @pytest.mark.parametrize(("file", "name"), ROWS)
 def test_the_test_of_a_feature_exists(file: str, name: str) -> None:
     source = (ROOT / "tests" / file).read_text()
-    assert re.search(rf"def {name}\(", source), f"docs/fleet.md names {file}: {name}"
+    assert re.search(rf"def {name}\(", source), f"{TABLE.name} names {file}: {name}"
 
 
 @pytest.mark.wire
