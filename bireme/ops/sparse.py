@@ -36,8 +36,9 @@ def _looked_up(ctx: Infer) -> None:
 
 
 def _table_gradient(ctx: Infer) -> None:
-    sparse = ctx.op.attrs.get("is_sparse")
-    ctx.set("W@GRAD", like=ctx.x("W"), type=VarType.SELECTED_ROWS if sparse else None)
+    table = ctx.x("W")
+    sparse = ctx.op.attrs.get("is_sparse") or table.type == VarType.SELECTED_ROWS
+    ctx.set("W@GRAD", like=table, type=VarType.SELECTED_ROWS if sparse else None)
 
 
 @op("lookup_table", infer=_looked_up, grad=_TABLE, lod="Ids")
@@ -99,6 +100,57 @@ def lookup_table_grad(
 
 
 op("lookup_table_v2_grad", infer=_table_gradient, lod=None, out="W@GRAD")(lookup_table_grad)
+
+
+# -- look-ups in a table of which some rows exist ------------------------------------------------
+def _existing_rows(xp: Any, table: SelectedRows, ids: Array, padding: int) -> Array:
+    """The table's row of each id; a table that grows has them all.
+
+    Raises:
+        InvalidArgument: the table has no such row.
+    """
+    if not isinstance(table, SelectedRows):
+        return _rows_of(xp, table, ids, padding)
+    order = xp.argsort(table.rows)
+    found = xp.searchsorted(table.rows, ids, sorter=order).clip(0, max(len(order) - 1, 0))
+    places = order[found] if len(order) else xp.zeros_like(ids)
+    padded = ids == padding if padding >= 0 else xp.zeros(ids.shape, dtype=bool)
+    there = (table.rows[places] == ids) | padded if len(order) else padded
+    if not there.all():
+        raise InvalidArgument(
+            f"id {int(ids[~there][0])} is not among the {len(order)} rows of the table",
+            hint="a table of selected rows holds those that were written to it",
+        )
+    if not len(order):
+        return xp.zeros((*ids.shape, *table.value.shape[1:]), dtype=table.value.dtype)
+    rows = table.value[places]
+    rows[padded] = 0
+    return rows
+
+
+@selected_rows("lookup_table", "W")
+def lookup_table_rows(xp: Any, W: SelectedRows, Ids: Array, padding_idx: int) -> Array:
+    return _existing_rows(xp, W, Ids.reshape(Ids.shape[:-1]), padding_idx)
+
+
+selected_rows("lookup_table_v2", "W")(
+    lambda xp, W, Ids, padding_idx: _existing_rows(xp, W, Ids, padding_idx)
+)
+
+
+def lookup_rows_grad(
+    xp: Any, W: SelectedRows, Ids: Array, dOut: Array, padding_idx: int
+) -> SelectedRows:
+    """The gradient of the rows that were read, whatever `is_sparse` says."""
+    ids, value = Ids.reshape(-1), dOut.reshape(Ids.size, -1)
+    if padding_idx >= 0:
+        used = ids != padding_idx
+        ids, value = ids[used], value[used]
+    return SelectedRows(ids, value, W.height if isinstance(W, SelectedRows) else W.shape[0])
+
+
+for _type in ("lookup_table_grad", "lookup_table_v2_grad"):
+    selected_rows(_type, "W")(lookup_rows_grad)
 
 
 # -- between rows and tensors ------------------------------------------------------------------

@@ -247,3 +247,20 @@ def test_integers_fed_to_floats_that_are_computed_with_become_floats() -> None:
     with pytest.warns(UserWarning, match="it is converted"):
         (found,) = _run({"x": np.array([[1], [2]])}, x * 0.5)
     assert found.tolist() == [[0.5], [1.0]]
+
+
+def test_an_id_without_a_row_in_a_table_of_selected_rows_is_refused() -> None:
+    block = fluid.default_main_program().global_block()
+    table = block.create_var(
+        name="w", type=fluid.VarType.SELECTED_ROWS, shape=[10, 2], dtype="float32", persistable=True
+    )
+    made = fluid.global_scope().var("w").get_selected_rows()
+    made.set_rows([5, 1])
+    made.set_height(10)
+    made.get_tensor().set(np.ones((2, 2), "float32"), fluid.CPUPlace())
+    out = block.create_var(name="out", dtype="float32")
+    inputs = {"W": table, "Ids": fluid.data("i", [2, 1], "int64")}
+    block.append_op(type="lookup_table", inputs=inputs, outputs={"Out": out})
+    assert _run({"i": np.array([[5], [1]])}, out)[0].tolist() == [[1, 1], [1, 1]]
+    with pytest.raises(BiremeError, match="id 3 is not among the 2 rows of the table"):
+        _run({"i": np.array([[5], [3]])}, out)

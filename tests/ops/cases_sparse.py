@@ -12,7 +12,36 @@ _MERGED = rows([1, 4], np.stack([_X.value[1], _X.value[0] + _X.value[2]]), 7)
 _TWO = np.array([2.0], dtype=np.float32)
 _SIZE = np.linalg.norm(_MERGED.value)
 
+_FOUR = numbers(4, 2, seed=3)
+
 CASES = [
+    *(
+        Case(
+            f"lookup_table{version}",
+            {"W": rows([5, 1, 7, 2], _FOUR, 10), "Ids": np.array([[5], [2], [7], [5]])[..., last]},
+            _FOUR[[0, 3, 2, 0]] * np.float32([[1], [padding != 2], [1], [1]]),
+            {"padding_idx": padding},
+            label=f"rows_{padding}",
+            batch=False,
+        )
+        for version, last in (("", slice(None)), ("_v2", 0))
+        for padding in (-1, 2)
+    ),
+    *(
+        Case(
+            f"lookup_table{version}_grad",
+            {
+                "W": rows([5, 1, 7, 2], _FOUR, 10),
+                "Ids": np.array([[5], [2], [5]])[..., last],
+                "Out@GRAD": _FOUR[:3],
+            },
+            {"W@GRAD": rows([5, 5], _FOUR[[0, 2]], 10)},
+            {"padding_idx": 2},
+            label="rows",
+            batch=False,
+        )
+        for version, last in (("", slice(None)), ("_v2", 0))
+    ),
     Case("lookup_table", {"W": _TABLE, "Ids": _IDS}, _TABLE[_IDS[:, 0]]),
     Case(
         "lookup_table",
