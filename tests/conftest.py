@@ -1,8 +1,11 @@
 """Fixtures and options that every test may use."""
 
+import gzip
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,7 +22,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/*.txt")
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
 @pytest.fixture
@@ -33,6 +36,21 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text.rstrip("\n") + "\n" == path.read_text()
 
     return check
+
+
+@pytest.fixture
+def golden_record(request: pytest.FixtureRequest) -> Callable[[str, Any], Any]:
+    """`golden_record(name, made)` returns tests/golden/NAME.json.gz, or rewrites the file first."""
+
+    def recorded(name: str, made: Any) -> Any:
+        path = GOLDEN / f"{name}.json.gz"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(made, sort_keys=True, separators=(",", ":"))
+            path.write_bytes(gzip.compress(text.encode(), mtime=0))
+        return json.loads(gzip.decompress(path.read_bytes()))
+
+    return recorded
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@
 
 from .record import Difference
 
-_VALUES = "layers/test_values.py::test_a_difference_is_still_one"
-_PROGRAMS = "layers/test_programs.py::test_a_difference_is_still_one"
+_VALUES = "layers/test_values.py::test_a_difference_is_the_recorded_one"
+_PROGRAMS = "layers/test_programs.py::test_a_difference_is_the_recorded_one"
 
 ARGUMENTS = (
     Difference(

@@ -161,7 +161,7 @@ GRADIENTS = (
         "reads a gradient that nobody wrote, and dies",
         "takes it for zero",
         "what is not used has no gradient",
-        "layers/test_values.py::test_a_difference_is_still_one",
+        "layers/test_values.py::test_a_difference_is_the_recorded_one",
         ("value:layers/meshgrid", "program:layers/meshgrid"),
     ),
     Difference(
@@ -169,7 +169,7 @@ GRADIENTS = (
         "dies",
         "takes the gradients of the others for zero",
         "what is not used has no gradient",
-        "layers/test_values.py::test_a_difference_is_still_one",
+        "layers/test_values.py::test_a_difference_is_the_recorded_one",
         ("value:layers/split_sections", "program:layers/split_sections"),
     ),
     Difference(
@@ -177,7 +177,7 @@ GRADIENTS = (
         "adds a gradient that nobody wrote",
         "leaves it out",
         "what is not used has no gradient",
-        "control_flow/test_programs.py::test_a_difference_is_still_one",
+        "control_flow/test_programs.py::test_a_difference_is_the_recorded_one",
         ("program:flow/dynamic_rnn_half_used",),
     ),
     Difference(
@@ -185,7 +185,7 @@ GRADIENTS = (
         "differentiates positions",
         "differentiates values only",
         "positions have no gradient",
-        "layers/test_programs.py::test_a_difference_is_still_one",
+        "layers/test_programs.py::test_a_difference_is_the_recorded_one",
         ("program:vision/adaptive_pool2d_index",),
     ),
     Difference(

@@ -2,7 +2,7 @@
 
 from .record import Difference
 
-_VALUES = "layers/test_values.py::test_a_difference_is_still_one"
+_VALUES = "layers/test_values.py::test_a_difference_is_the_recorded_one"
 
 LAYERS = (
     Difference(

@@ -2,8 +2,8 @@
 
 from .record import Difference
 
-_LAYERS = "layers/test_programs.py::test_a_difference_is_still_one"
-_FLOW = "control_flow/test_programs.py::test_a_difference_is_still_one"
+_LAYERS = "layers/test_programs.py::test_a_difference_is_the_recorded_one"
+_FLOW = "control_flow/test_programs.py::test_a_difference_is_the_recorded_one"
 
 PROGRAMS = (
     Difference(
