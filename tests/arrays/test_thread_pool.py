@@ -40,10 +40,9 @@ def test_cheap_work_stays_with_its_caller(several: int) -> None:
     assert callers == [threading.current_thread()]
 
 
+@pytest.mark.parametrize("several", [3], indirect=True)
 def test_work_is_shared(several: int) -> None:
     """Two jobs that wait for each other end only where two threads run them."""
-    if several == 1:
-        return
     meeting = threading.Barrier(2, timeout=30)
     lanes.run([meeting.wait, meeting.wait])
 
