@@ -2,12 +2,15 @@
 
 import contextlib
 import functools
+import itertools
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +19,7 @@ import pytest
 
 from bireme import flags
 from bireme.fleet.cli import main
+from tests.support import source_tree
 from tests.support.pages import blocks, run_page
 from tests.support.thorough import only_thorough
 
@@ -63,6 +67,11 @@ def test_every_block_of_a_page_runs_and_prints_what_it_says(page: Path, tmp_path
 
 
 # -- commands that are shown, not run ------------------------------------------------------------
+OUTSIDE = set("apt-get export kubectl pip podman ray sbatch tensorboard".split())
+Check = Callable[[], object]
+SEPARATORS = {"|", "||", "&", "&&", ";", "(", ")", ");", "$"}
+
+
 class Shown(NamedTuple):
     page: Path
     line: str
@@ -74,54 +83,142 @@ class Shown(NamedTuple):
 def shown() -> Iterator[Shown]:
     """Every command in an indented block, or in `code` that begins with a program's name."""
     for page in PAGES:
-        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        hidden = r"^```.*?^```|^<!--.*?-->"
+        text = re.sub(hidden, "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         lines = re.findall(r"^    (?=\S)(.*)", text.replace("\\\n", " "), re.MULTILINE)
         lines += re.findall(r"`((?:bireme|make|pip install) [^`]+)`", text)
         yield from (Shown(page, line.split("  #")[0].rstrip(" &")) for line in lines)
 
 
-def words_of(line: str) -> list[str]:
-    """The command in a line, without assignments before it and what it is piped into."""
-    words = shlex.split(re.split(r"\s[|<>;]\s?|\s{3,}", line)[0], comments=True)
-    while words and re.match(r"\w+=", words[0]):
-        words.pop(0)
-    return words
+def commands_of(line: str) -> list[list[str]]:
+    """The words of each command in a line, without redirections."""
+    found: list[list[str]] = [[]]
+    lexer = shlex.shlex(re.split(r"\s{3,}", line)[0], posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    for word in lexer:
+        if word in SEPARATORS:
+            found.append([])
+        elif set(word) <= {"<", ">"}:
+            next(lexer, None)
+        else:
+            found[-1].append(word)
+    return [words for words in found if words]
 
 
-COMMANDS = sorted({str(s): s for s in shown()}.items())
+def checks_of(words: list[str]) -> Iterator[Check]:
+    """What can be checked of a command without running it."""
+    given = words[1:] if words[0] == "export" else words
+    variables = [*itertools.takewhile(re.compile(r"[A-Z_]\w*=").match, given)]
+    for name in (word.partition("=")[0] for word in variables):
+        if name.startswith(("FLAGS_", "BIREME_", "PADDLE_")):
+            yield partial(check_variable, name)
+    program, *rest = given[len(variables) :] or [""]
+    if program in CHECKS:
+        yield from CHECKS[program](rest)
+    elif "/" in program:
+        yield partial(check_file, program)
+    else:
+        inner = [at for at, word in enumerate(rest) if word == "bireme"]  # mpiexec -n 2 bireme run
+        yield from checks_of(rest[inner[0] :]) if inner else ()
+
+
+def checks_of_bireme(rest: list[str]) -> Iterator[Check]:
+    yield partial(check_bireme, rest)
+
+
+def checks_of_make(rest: list[str]) -> Iterator[Check]:
+    yield partial(check_make, {word for word in rest if "=" not in word})
+
+
+def checks_of_pip(rest: list[str]) -> Iterator[Check]:
+    for word in rest:
+        if found := re.fullmatch(r"(?:bireme|\.)\[(.*)\]", word):
+            yield partial(check_extras, set(found[1].split(",")))
+
+
+def checks_of_python(rest: list[str]) -> Iterator[Check]:
+    match rest:
+        case ["-c", code]:
+            yield partial(exec, compile(code, "<shown>", "exec"), {})
+        case ["-m", "pip", *words]:
+            yield from checks_of_pip(words)
+        case ["-m", module, *_]:
+            yield partial(check_module, module)
+        case [path, *_] if "/" in path:
+            yield partial(check_file, path)
+
+
+CHECKS = {
+    "bireme": checks_of_bireme,
+    "make": checks_of_make,
+    "pip": checks_of_pip,
+    "python": checks_of_python,
+    "python3": checks_of_python,
+}
+
+
+def check_variable(name: str) -> None:
+    if name.startswith("FLAGS_"):
+        flags.get(name)
+    else:
+        assert any(name in text for text in read_sources()), f"nothing reads {name}"
+
+
+def check_bireme(rest: list[str]) -> None:
+    if rest and rest[0] in main.commands:
+        given = ["1" if word == "N" else word for word in rest[1:]]
+        # a sentence speaks of a command without its arguments
+        with contextlib.suppress(click.MissingParameter, click.exceptions.NoArgsIsHelpError):
+            main.commands[rest[0]].make_context(rest[0], given)
+    else:
+        assert rest == [] or rest[0].startswith("-"), f"there is no command {rest[0]}"
+
+
+def check_make(targets: set[str]) -> None:
+    assert targets <= set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def check_extras(extras: set[str]) -> None:
+    assert extras <= set(SETTINGS["project"]["optional-dependencies"])
+
+
+def check_module(name: str) -> None:
+    assert find_spec(name) is not None
+
+
+def check_file(path: str) -> None:
+    assert (ROOT / path).is_file(), "not in the repository; output goes into a ``` block"
 
 
 @functools.cache
-def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+def read_sources() -> list[str]:
+    return [path.read_text() for path in source_tree.sources()]
 
 
-@pytest.mark.parametrize("command", [s for _, s in COMMANDS], ids=[n for n, _ in COMMANDS])
+COMMANDS = sorted({str(s): s for s in shown()}.items())
+CHECKED = {
+    name: found
+    for name, s in COMMANDS
+    if (found := [check for words in commands_of(s.line) for check in checks_of(words)])
+}
+
+
+@pytest.mark.parametrize("name", CHECKED, ids=str)
 def test_a_command_that_is_shown_exists(
-    command: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = words_of(command.line)
     monkeypatch.chdir(tmp_path)
-    for word in words:
+    for word in name.split():
         if word == "SCRIPT" or (word.endswith(".py") and "/" not in word):
             Path(word).touch()
-    program, *rest = words or [""]
-    if program == "bireme" and rest and rest[0] in main.commands:
-        given = ["1" if word == "N" else word for word in rest[1:]]
-        sub = main.commands[rest[0]]
-        # a sentence speaks of a command without its arguments
-        with contextlib.suppress(click.MissingParameter, click.exceptions.NoArgsIsHelpError):
-            sub.make_context(rest[0], [*given])
-    elif program == "bireme":
-        assert rest == [] or rest[0].startswith("-"), f"there is no command {rest[0]}"
-    elif program == "make":
-        assert {w for w in rest if "=" not in w} <= make_targets()
-    elif words[:2] == ["pip", "install"]:
-        found = [names for word in rest for names in re.findall(r"bireme\[(.*)\]", word)]
-        extras = {extra for names in found for extra in names.split(",")}
-        assert extras <= set(SETTINGS["project"]["optional-dependencies"])
-    elif program in ("python", "python3") and rest[:1] and rest[0].startswith("examples/"):
-        assert (ROOT / rest[0]).is_file()
+    for check in CHECKED[name]:
+        check()
+
+
+def test_all_other_commands_are_of_other_projects() -> None:
+    others = [s.line for name, s in COMMANDS if name not in CHECKED]
+    programs = {line.split()[0] for line in others}
+    assert programs <= OUTSIDE, "not a command? output goes into a ``` block"
 
 
 # -- links ---------------------------------------------------------------------------------------
