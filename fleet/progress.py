@@ -12,17 +12,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bireme.ending import describe, in_order
-from bireme.errors import Aborted, PeerError
 from bireme.monitoring.counters import tally
 from bireme.paths import new_file
 
-__all__ = ["CURVES", "VARIABLE", "follow", "report", "report_admin", "report_cut", "report_end"]
+__all__ = ["CURVES", "VARIABLE", "follow", "report", "report_admin", "report_cut"]
 
 VARIABLE = "BIREME_PROGRESS_FD"
 CURVES = "BIREME_CURVES"  # the file for this process's curves
 PAUSE = 0.5  # seconds between two reports of what is counted
-OWN, PEERS, TOLD = 0, 1, 2  # an error's own, of lost peers, told by a peer
 
 _descriptor: int | None = None
 
@@ -71,15 +68,6 @@ def report_admin(endpoint: str) -> None:
 def report_cut(reason: str) -> None:
     """Tell the launcher that the log of this process cannot be written."""
     _tell({"cut": reason})
-
-
-def report_end(error: BaseException) -> None:
-    """Tell the launcher which error ends this process, and whether it began elsewhere."""
-    if not in_order(error):
-        origin = (
-            TOLD if isinstance(error, Aborted) else PEERS if isinstance(error, PeerError) else OWN
-        )
-        _tell({"error": describe(error)[:500], "origin": origin})
 
 
 def follow() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bireme import flags
 from bireme.errors import ConfigError
+from bireme.failures import leave
 from bireme.logs import logger, show_error
 
 from .clusters import Ranks, ranks_in
@@ -202,6 +203,7 @@ class Role:
             flags.settings()
             return cls.read(os.environ)
         except ConfigError as error:
+            leave(error)
             show_error(f"bireme: {error}", error)
             raise SystemExit(uncaught.USER_MISTAKE) from None
 

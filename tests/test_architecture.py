@@ -27,6 +27,7 @@ FLOORS = (
     "flags ending forks",
     "extras",
     "job_token paths",
+    "failures",
     "ir",
     "drawing",
     "arrays",

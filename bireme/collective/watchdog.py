@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from bireme import failures
 from bireme.arrays.namespaces import Array
 from bireme.errors import BiremeError, DeadlineExceeded, UnsupportedError
 from bireme.logs import show_error
@@ -94,6 +95,7 @@ class Watchdog:
 
 def leave(error: BiremeError) -> None:
     """End the process: its main thread hangs in the device for good."""
+    failures.leave(error)
     show_error(f"{error}\n  the device did not come back: leaving", error)
     os._exit(1)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bireme.failures import Failure, read
 from bireme.paths import beginning_of
 
-from .. import progress
 from ..log_lines import texts_of
 from .job import Seat
 from .log_folder import begun
@@ -45,19 +45,19 @@ class Child:
         self.figures: dict[str, float] = {}  # that the script reports
         self.counted: dict[str, float] = {}  # by the runtime
         self.role = ""  # that it plays, once it has counted a step
-        self.error = ""
-        self.origin = progress.OWN  # of the error, or of an exit without one
+        self.failure: Failure | None = None  # that it recorded
         self.pace = Pace()
         self.total = 0.0  # steps there will be, if known
         self.total_is_guess = False
         self._rest = b""
         self._cut = False
         self.notices: list[str] = []  # for the user, to be shown once
+        self._record = log_dir / f"error.{seat.role}.{seat.index}.json"
         with contextlib.suppress(OSError):  # the process may do without
             self.log_begin = begun(self.log, append)
-            if self.curves:
-                self.curves.unlink(missing_ok=True)
-        self._process = start(Files(self.log, self.curves))
+            for path in filter(None, (self._record, self.curves)):
+                path.unlink(missing_ok=True)
+        self._process = start(Files(self.log, self._record, self.curves))
         self.life, self.reports = self._process.life, self._process.reports
 
     @property
@@ -85,8 +85,6 @@ class Child:
         now = float(row.pop("time"))
         self.admin = str(row.pop("admin", self.admin))
         self.role = str(row.pop("role", self.role))
-        self.error = str(row.pop("error", self.error))
-        self.origin = int(row.pop("origin", self.origin))
         self.counted.update(row.pop("counted", {}))
         if (reason := row.pop("cut", "")) and not self._cut:
             self._cut = True
@@ -110,7 +108,13 @@ class Child:
         code = self._process.wait()
         self.killed = code < 0
         self.exit_code = code if code >= 0 else 128 - code
+        self.failure = read(self._record)
         os.close(self.life)
+
+    @property
+    def error(self) -> str:
+        """The error that ended it, in one line; "" if it could not record any."""
+        return self.failure.text if self.failure else ""
 
     def ended(self) -> bool:
         """Whether the process has exited; if so, it is reaped."""
@@ -129,7 +133,7 @@ class Child:
         return list(texts_of(text.splitlines()))[-lines:]
 
     def last_word(self) -> str:
-        """The error that ended it; of one that could not tell, the last line of its log."""
+        """The error that ended it; of one without a record, the last line of its log."""
         return self.error or (self.tail(1) or [""])[-1].removeprefix("bireme: ")
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from bireme import failures
 from bireme.paths import end_of
 
 from .. import progress
@@ -23,9 +24,12 @@ __all__ = ["Files", "LocalMachine", "LocalProcess", "Runner", "Started"]
 
 
 class Files(NamedTuple):
-    """What a process leaves: its log, to which it appends, and its curves, if they are kept."""
+    """What a process leaves: its log, to which it appends, the record of its error, if it fails,
+    and its curves, if they are kept.
+    """
 
     log: Path
+    error: Path
     curves: Path | None
 
 
@@ -85,6 +89,7 @@ class LocalProcess:
         self._pids, pids = os.pipe()
         os.set_blocking(self.reports, False)
         variables = {**environ, progress.VARIABLE: str(writer)}
+        variables[failures.VARIABLE] = str(files.error.absolute())
         if files.curves:
             variables[progress.CURVES] = str(files.curves.absolute())
         keep = [sys.executable, "-I", "-S", keeper.__file__, str(control), str(pids)]

@@ -1,11 +1,9 @@
 """What became of the processes of a job, in words: who failed first, and who because of it."""
 
-import re
 from collections.abc import Sequence
 
 from bireme.monitoring.counters import NO_ROLE
 
-from ..progress import PEERS, TOLD
 from ..telemetry.job_file import Process
 from .child import Child
 
@@ -35,7 +33,9 @@ def origin_of(child: Child) -> tuple[int, int]:
     """Sorts causes before effects: an error of its own, or a signal, before lost peers, and these
     before what a peer said.
     """
-    return child.origin, -(child.exit_code or 0)
+    failure = child.failure
+    begun_elsewhere = failure.concerns_peers + failure.is_told if failure else 0
+    return begun_elsewhere, -(child.exit_code or 0)
 
 
 def verdict_on(child: Child) -> str:
@@ -68,8 +68,12 @@ def strays_of(children: Sequence[Child]) -> list[str]:
 
 
 def _follows(child: Child, failed: Child) -> bool:
-    """Whether a child's error is a consequence of the failure."""
-    seat = failed.seat
-    names = (str(seat), f"rank {seat.index}", seat.variables["PADDLE_CURRENT_ENDPOINT"])
-    lost = any(re.search(rf"\b{re.escape(name)} (of \d+ )?is lost", child.error) for name in names)
-    return child.origin >= TOLD or (child.origin == PEERS and lost)
+    """Whether a child's error is a consequence of the failure: a peer said so, or it names it."""
+    failure, seat = child.failure, failed.seat
+    if failure is None:
+        return False
+    names = {str(seat), f"{seat.role} {seat.variables['PADDLE_CURRENT_ENDPOINT']}"}
+    if seat.role == "trainer":
+        names.add(f"rank {seat.index}")
+    lost = failure.concerns_peers and names.intersection((failure.peer or "").split(", "))
+    return failure.is_told or bool(lost)

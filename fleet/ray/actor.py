@@ -22,7 +22,7 @@ __all__ = ["News", "Order", "Seated"]
 FUNCTION = str(Path(__file__).with_name("function.py"))
 PART = 1 << 20  # bytes of a log that are sent at once
 PAUSE = 0.2  # seconds between two looks at the log
-News = tuple[str, Any]  # pid, log, reports, curves, result or exit, and its value
+News = tuple[str, Any]  # pid, log, reports, error, curves, result or exit, and its value
 
 
 class Order(NamedTuple):
@@ -67,7 +67,7 @@ class Seated:
         if os.path.isdir(order.folder) and not self._has_working_dir():
             os.chdir(order.folder)
         with tempfile.TemporaryDirectory(prefix="bireme-ray-") as folder:
-            files = Files(Path(folder, "log"), Path(folder, "curves.csv"))
+            files = Files(Path(folder, "log"), Path(folder, "error"), Path(folder, "curves.csv"))
             command = list(order.command)
             if order.function:
                 Path(folder, "call").write_bytes(order.function)
@@ -75,6 +75,7 @@ class Seated:
             self._process = LocalProcess(command, self._environ(order), files)
             yield "pid", self._process.pid
             yield from _followed(self._process, files.log)
+            yield from _left(files.error, "error")
             yield from _left(files.curves, "curves")
             yield from _left(Path(folder, "result"), "result")
             yield "exit", self._process.wait()

@@ -213,8 +213,8 @@ class RayProcess:
             self.pid = value
         elif kind == "exit":
             self._code = value
-        elif kind == "curves" and self._files.curves:
-            with suppress(OSError), new_file(Path(self._files.curves)) as file:
+        elif kind in ("error", "curves") and (path := getattr(self._files, kind)):
+            with suppress(OSError), new_file(path) as file:
                 file.write(value)
         elif kind == "result" and self._rank >= 0:
             self._results[self._rank] = value

@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from bireme import flags
+from bireme import failures, flags
 from bireme.errors import ConfigError
 from bireme.monitoring.admin import opened
 
@@ -86,6 +86,7 @@ def _log_without_failing() -> None:
 def prepare() -> None:
     """Make this process one in which scripts of Fluid's time run."""
     _log_without_failing()
+    failures.adopt()
     uncaught.install(of_script=True)
     compat.install()
     compat.for_children()
@@ -105,11 +106,11 @@ def prepare() -> None:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Tell the launcher the error that ends the script."""
+    """Leave a record of the error that ends the script."""
     try:
         yield
     except BaseException as error:
-        progress.report_end(error)
+        failures.leave(error)
         raise
 
 
