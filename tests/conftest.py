@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,23 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 GOLDEN = Path(__file__).parent / "golden"
+XDG = "CONFIG_HOME DATA_HOME CACHE_HOME STATE_HOME RUNTIME_DIR".split()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All tests, and the processes that they start, have an empty home and a temporary directory
+    of their own. Workers of pytest-xdist inherit those of the process that started them.
+    """
+    if not hasattr(config, "workerinput"):
+        # tmp_path stays where pytest keeps that of failed tests
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        own = tempfile.mkdtemp(prefix="bireme-")
+        config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
+        places = {"HOME": "home", "TMPDIR": "tmp"} | {f"XDG_{n}": n.lower() for n in XDG}
+        for name, folder in places.items():
+            os.environ[name] = os.path.join(own, folder)
+            os.mkdir(os.environ[name], 0o700)
+    tempfile.tempdir = None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -159,7 +159,8 @@ class Round:
             except Exception as error:
                 told.problems.append(f"{type(error).__name__}: {error}")
             if told.problems:
-                kept = Path(tempfile.gettempdir()) / f"bireme-kills-failed-{self.seed}"
+                root = os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+                kept = Path(root) / f"bireme-kills-failed-{self.seed}"
                 shutil.copytree(made, kept, dirs_exist_ok=True)
                 told.problems.append(f"what is left is in {kept}")
         told.seconds = time.monotonic() - began
