@@ -3,27 +3,32 @@
 In order are the end of the script, `sys.exit()`, `sys.exit(0)` and `sys.exit(None)`. An uncaught
 error, Ctrl-C, SIGTERM and any other exit are not. An uncaught error is printed before the peers
 are told, which may take its time. The file knows the interpreter, no peers.
+
+The caller that executes a script says how it ended (`finished`). Under plain `python` that is seen
+by `sys.excepthook` and `atexit`, which before Python 3.12 do not show the code of an exit: then any
+exit counts as a failure, because a trainer without data must not count as one that is done.
 """
 
 import atexit
-import ctypes
-import gc
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType
-from typing import Any, NoReturn
+from opcode import opname
+from types import CodeType, FrameType
+from typing import Any
 
 from bireme.errors import BiremeError
 from bireme.logs import show_error
 
 __all__ = [
     "Terminated",
+    "UnseenExit",
     "at_exit",
     "cause",
     "describe",
+    "finished",
     "in_order",
     "note",
     "note_printed",
@@ -36,6 +41,10 @@ Task = Callable[[BaseException | None], None]
 
 class Terminated(SystemExit):
     """SIGTERM, as an exit with code 143."""
+
+
+class UnseenExit(SystemExit):
+    """An exit whose code the interpreter does not show."""
 
 
 def in_order(error: BaseException | None) -> bool:
@@ -61,6 +70,11 @@ def describe(error: BaseException) -> str:
     """
     if isinstance(error, Terminated):
         return "it was ended by SIGTERM"
+    if isinstance(error, UnseenExit):
+        return (
+            "it called sys.exit, with a code that plain python does not show; "
+            "call exe.close() before it, or use `bireme run`"
+        )
     if isinstance(error, SystemExit) and isinstance(error.code, int):
         return f"it exited with code {error.code}"
     text = str(error).strip().splitlines()
@@ -110,16 +124,28 @@ def _as_message(error: BiremeError) -> None:
 
 
 def note(error: BaseException) -> None:
-    """`error` ends the script. For who runs it and catches what it raises."""
+    """`error` ends the process; it has been printed, or nothing prints it."""
     if not _causes and not in_order(error):
         _causes.append(error)
         _run_tasks(error)
+
+
+def finished(error: BaseException | None) -> None:
+    """The script has ended with `error`, or with None. For the caller that has executed it.
+
+    The peers hear of an exit at once, and of other errors when they have been printed.
+    """
+    _ends.append(error)
+    if isinstance(error, SystemExit):
+        note(error)
 
 
 _shown: list[BiremeError] = []
 _print: list[Callable[[BiremeError], None]] = [_as_message]
 _tasks: list[tuple[int, Task]] = []
 _causes: list[BaseException] = []
+_ends: list[BaseException | None] = []  # of the script, if its caller has said so
+_main: list[FrameType] = []  # the outermost frame of the main thread
 _watching: list[bool] = []
 _failed: list[int] = []  # this process, if a task failed at its orderly end
 
@@ -161,17 +187,55 @@ def _escaped(error: BaseException) -> None:
 
 # -- watching the interpreter ------------------------------------------------------------------
 def _watch() -> None:
-    """Notice every error that leaves the outermost frame. Neither `sys.excepthook` nor an atexit
-    function is shown a SystemExit.
-    """
+    """Notice how the main module ends."""
     if _watching:
         return
     _watching.append(True)
-    atexit.register(_run_tasks, None)
+    _main.extend(_outermost())
+    atexit.register(_at_end)
+    _watch_processes()
     _watch_printing()
-    _watch_unwinding()
+    if sys.version_info >= (3, 12):
+        _watch_unwinding()
     if threading.current_thread() is threading.main_thread():
         _obey_sigterm()
+
+
+def _outermost() -> list[FrameType]:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return [] if frame is None else [frame]
+
+
+def _at_end() -> None:
+    """Nothing else has noticed until now how the process ends."""
+    error = _ends[-1] if _ends else _unseen_exit()
+    if error is not None:
+        note(error)
+    _run_tasks(None)
+
+
+def _unseen_exit() -> UnseenExit | None:
+    """An exit, if the last instruction of the main module was not its return."""
+    if _interactive() or sys.version_info >= (3, 12):
+        return None
+    returned = all(opname[f.f_code.co_code[f.f_lasti]].startswith("RETURN") for f in _main)
+    return None if returned else UnseenExit(1)
+
+
+def _watch_processes() -> None:
+    """A process of `multiprocessing` ends by an exit; while it runs its finalizers, the error that
+    has ended its function is being handled.
+    """
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and sys.modules["multiprocessing"].parent_process() is not None:
+
+        def end() -> None:
+            finished(sys.exception())
+            _at_end()
+
+        util.Finalize(None, end, exitpriority=0)
 
 
 def _watch_printing() -> None:
@@ -195,10 +259,6 @@ def note_printed() -> None:
         _escaped(error)
 
 
-def _outermost(frame: Any) -> bool:
-    return frame.f_back is None and threading.current_thread() is threading.main_thread()
-
-
 if sys.version_info >= (3, 12):
 
     def _watch_unwinding() -> None:
@@ -208,35 +268,14 @@ if sys.version_info >= (3, 12):
         monitoring.use_tool_id(tool, "bireme")
 
         def unwound(code: CodeType, offset: int, error: BaseException) -> None:
-            noted_later = getattr(sys.excepthook, "_notes", False)
-            if _outermost(sys._getframe(1)) and (isinstance(error, SystemExit) or not noted_later):
-                _escaped(error)
+            outermost = sys._getframe(1).f_back is None
+            if outermost and threading.current_thread() is threading.main_thread():
+                noted_later = getattr(sys.excepthook, "_notes", False)
+                if isinstance(error, SystemExit) or not noted_later:
+                    _escaped(error)
 
         monitoring.register_callback(tool, monitoring.events.PY_UNWIND, unwound)
         monitoring.set_events(tool, monitoring.events.PY_UNWIND)
-
-else:
-
-    def _watch_unwinding() -> None:
-        """Of an exit the interpreter reads the code, when the last frame has gone."""
-        names = gc.get_referents(SystemExit.__dict__)[0]
-        code, sys_exit = names["code"], sys.exit
-
-        def read(error: SystemExit) -> Any:
-            if _outermost(sys._getframe()):
-                _escaped(error)
-            return code.__get__(error)
-
-        def leave(status: object = None, /) -> NoReturn:
-            """Exit by raising SystemExit(status)."""
-            raise SystemExit(status)
-
-        # sys.exit itself would leave making the SystemExit to whoever catches it.
-        for module in (sys, sys.modules.get("__main__")):
-            for name in [n for n, value in vars(module).items() if value is sys_exit]:
-                setattr(module, name, leave)
-        names["code"] = property(read, code.__set__, code.__delete__)
-        ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
 
 
 def _obey_sigterm() -> None:

@@ -17,21 +17,32 @@ __all__ = ["Single", "as_numpy", "fetch_var", "fetched", "figures"]
 
 
 class Single(np.ndarray):
-    """A fetched array of one element, which also converts to a number as in older NumPy.
+    """A fetched array, which converts to a number if it has one element, as in older NumPy.
 
-    `float(loss)` for an array of shape [1] is an error since NumPy 2.4.
+    `"%f" % loss` for an array of shape [1] is an error since NumPy 2.4.
     """
 
     __array_priority__ = -1.0  # combined with any other array it is a plain array
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._only())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._only())
 
     def __repr__(self) -> str:
         return repr(self.view(np.ndarray))
+
+    def __reduce__(self) -> Any:
+        return self.view(np.ndarray).__reduce__()  # readable without bireme
+
+    def _only(self) -> Any:
+        if self.size != 1:
+            raise TypeError(
+                f"only an array with one element is a number; this one has shape "
+                f"{list(self.shape)}: choose an element, or take its mean"
+            )
+        return self.item()
 
 
 def as_numpy(tensor: Any) -> Any:
@@ -102,7 +113,7 @@ def _result(value: Any, lod: Any, shared: bool, *, return_numpy: bool) -> Any:
         return LoDTensor(array, lod)
     if lod:
         raise _structured()
-    return array.view(Single) if array.size == 1 and array.ndim else array
+    return array.view(Single) if 1 in array.shape else array  # or its rows have one element
 
 
 def _tensors(values: LoDTensorArray, *, return_numpy: bool) -> list[Any]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bireme import failures, flags
+from bireme.ending import finished
 from bireme.errors import ConfigError
 from bireme.monitoring.admin import opened
 
@@ -106,12 +107,14 @@ def prepare() -> None:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Leave a record of the error that ends the script."""
+    """Leave a record of the error that ends the script, and tell the peers how it ends."""
     try:
         yield
     except BaseException as error:
         failures.leave(error)
+        finished(error)
         raise
+    finished(None)
 
 
 if __name__ == "__main__":

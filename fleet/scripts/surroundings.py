@@ -13,8 +13,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from . import one_element
-
 __all__ = ["COMPLETIONS", "install"]
 
 _NUMPY_BUILTINS = {"long": int, "unicode": str} | {
@@ -39,13 +37,12 @@ def install() -> None:
 
 
 def complete_numpy(numpy: types.ModuleType) -> None:
-    """The names that NumPy had in Fluid's time, and numbers from arrays with one element."""
+    """The names that NumPy had in Fluid's time."""
     for name, kind in _NUMPY_BUILTINS.items():
         _put(numpy, name, kind, own=True)
     for name, now in _NUMPY_RENAMED.items():
         _put(numpy, name, getattr(numpy, now) if now else -numpy.inf, own=True)
     _put(numpy, "asscalar", lambda a: a.item(), own=True)
-    one_element.allow(numpy)
 
 
 def complete_pillow_image(image: types.ModuleType) -> None:

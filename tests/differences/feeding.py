@@ -50,4 +50,11 @@ FEEDING = (
         "runtime/test_kinds_of_feeds.py::"
         "test_a_loader_deals_the_batches_of_a_dataset_out_to_places",
     ),
+    Difference(
+        '`"%f" % numpy.array(fetched)`, a copy of a fetched array with one element',
+        "is a number",
+        'is an error with NumPy 2.4 and newer; `"%f" % fetched` is a number',
+        "NumPy decides what its own arrays do; a fetched array is of a subclass",
+        f"{_EXECUTOR}::test_a_fetched_row_of_one_element_is_a_number_and_a_longer_one_is_not",
+    ),
 )

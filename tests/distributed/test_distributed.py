@@ -2,6 +2,7 @@
 
 import array
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -101,7 +102,7 @@ dist.all_reduce(np.zeros(3))
     ("how", "cause"),
     [
         ("raise ValueError('the loss is not a number')", "ValueError: the loss is not a number"),
-        ("sys.exit(1)", "it exited with code 1"),
+        ("sys.exit(1)", "it exited with code 1|it called sys.exit"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "it was ended by SIGTERM"),
     ],
@@ -120,7 +121,7 @@ def test_an_end_without_order_is_told_to_the_others(free_port, how, cause):
     told = started[0].communicate(timeout=60)[0]
     started[1].communicate(timeout=60)
     assert started[0].returncode == 1
-    assert f"rank 1 of 2 is lost: {cause}" in told
+    assert re.search(rf"rank 1 of 2 is lost: ({cause})", told)
 
 
 def test_a_process_alone_makes_every_call(alone):

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import pickle
 import weakref
 from collections.abc import Callable
 
@@ -280,6 +281,17 @@ def test_a_fetched_array_of_one_element_is_a_number_too(exe, scope):
     loss = np.float32([2.5]).view(Single)
     assert (float(loss), int(loss), f"{loss!r}") == (2.5, 2, repr(np.float32([2.5])))
     assert type(loss + np.ones(3)) is np.ndarray
+
+
+def test_a_fetched_row_of_one_element_is_a_number_and_a_longer_one_is_not(exe, scope):
+    b = Builder()
+    x = b.data("x", [-1, 1])
+    b.op("tanh", "y", X=x)
+    (column,) = exe.run(b.program, {"x": np.zeros((2, 1), np.float32)}, ["y"], scope=scope)
+    assert "%.2f %d" % (column[0], column[1]) == "0.00 0"  # noqa: UP031  # as scripts of 1.8.5 do
+    with pytest.raises(TypeError, match=r"shape \[2, 1\]"):
+        float(column)
+    assert type(pickle.loads(pickle.dumps(column))) is np.ndarray
 
 
 def test_a_fetch_that_nothing_wrote_is_named(exe, scope):

@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -208,6 +209,8 @@ def test_only_an_orderly_exit_counts_as_finished(job: MakeJob, how: str, bireme_
     start("1", "--steps", "1000", "--fail", "3", "--how", how)
     codes = ended(made)
     code, cause = ENDS[how]
+    if "xit(" in how and not bireme_run and sys.version_info < (3, 12):
+        cause = "it called sys.exit, with a code that plain python does not show"
     assert codes.pop("1") in (code, -signal.SIGINT)
     assert 0 not in codes.values()
     for role in (made.endpoints[0], "0"):
@@ -219,7 +222,7 @@ def test_whoever_exits_in_order_has_finished(job: MakeJob, how: str) -> None:
     made = job(1, 2)
     made.start(made.endpoints[0])
     made.start("0", "--steps", "20")
-    made.start("1", "--steps", "20", "--fail", "3", "--how", how)
+    made.start_run("1", "--steps", "20", "--fail", "3", "--how", how)
     assert set(ended(made).values()) == {0}
 
 
@@ -249,7 +252,7 @@ except ValueError:
     exe.close()
 sys.exit(0)
 """
-    made.start("1", "--steps", "20", "--fail", "3", "--how", how)
+    made.start_run("1", "--steps", "20", "--fail", "3", "--how", how)
     assert set(ended(made).values()) == {0}
 
 
