@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from bireme.errors import FormatError
+from bireme.errors import FormatError, InvalidArgument
 from bireme.protos import framework_pb2 as pb
 
 from .block import Block
@@ -190,7 +190,7 @@ def from_desc(desc: pb.ProgramDesc) -> Program:
         block = program.add_block(b.parent_idx)
         block.forward_block_idx = b.forward_block_idx
         for v in b.vars:
-            block.create_var(**_read_var(v))
+            _declare(block, v)
     for block, b in zip(program.blocks, desc.blocks, strict=True):
         for op in b.ops:
             block.append(_read_op(op, len(program.blocks)))
@@ -198,10 +198,17 @@ def from_desc(desc: pb.ProgramDesc) -> Program:
     return program
 
 
+def _declare(block: Block, desc: pb.VarDesc) -> None:
+    try:
+        block.create_var(**_read_var(desc))
+    except InvalidArgument as cause:
+        raise FormatError(f"block {block.idx}: {cause}") from None
+
+
 def _read_var(desc: pb.VarDesc) -> dict[str, Any]:
     kind = _var_type(desc.type.type, desc.name)
     fields: dict[str, Any] = {
-        "name": desc.name,
+        "name": _text(desc.name),
         "type": kind,
         "persistable": desc.persistable,
         "need_check_feed": desc.need_check_feed,
@@ -232,11 +239,18 @@ def _read_op(desc: pb.OpDesc, blocks: int) -> Operator:
         a.name: _read_attr(a, desc.type, blocks) for a in desc.attrs if a.name != "op_callstack"
     }
     return Operator(
-        desc.type,
-        {v.parameter: tuple(v.arguments) for v in desc.inputs},
-        {v.parameter: tuple(v.arguments) for v in desc.outputs},
+        _text(desc.type),
+        {_text(v.parameter): tuple(map(_text, v.arguments)) for v in desc.inputs},
+        {_text(v.parameter): tuple(map(_text, v.arguments)) for v in desc.outputs},
         {**_defaults(desc.type), **ROLE_DEFAULTS, **attrs},
     )
+
+
+def _text(name: Any) -> str:
+    """A name of a message, which has bytes where they are not UTF-8."""
+    if not isinstance(name, str):
+        raise FormatError(f"the name {name!r} is not UTF-8", hint="is the file damaged?")
+    return name
 
 
 def _defaults(type_: str) -> Mapping[str, Any]:

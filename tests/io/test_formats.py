@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from bireme.arrays.values import LoDTensor, SelectedRows, lengths_to_lod
 from bireme.errors import FormatError
 from bireme.io.streams import Reader, write_value
+from bireme.ir import Program
 from bireme.ir.proto import from_bytes, to_bytes
 
 RECORDED = Path(__file__).parent.parent / "golden" / "fluid185"
@@ -140,3 +141,25 @@ def test_a_damaged_program_is_refused_or_still_a_program(data: Any) -> None:
     except FormatError:
         return
     assert from_bytes(to_bytes(program)).num_blocks == program.num_blocks
+
+
+def _described(edit: Any) -> bytes:
+    program = Program()
+    block = program.global_block()
+    for name, size in {"some": 2, "more": 2, "last": 3}.items():
+        block.create_var(name=name, shape=[size], dtype="float32")
+    block.append_op(type="relu", inputs={"X": "some"}, outputs={"Out": "more"})
+    data: bytes = edit(to_bytes(program))
+    return data
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda data: data.replace(b"some", b"som\xf3"), "is not UTF-8"),
+        (lambda data: data.replace(b"last", b"some"), "'some' has the shape"),
+    ],
+)
+def test_names_of_a_program_are_text_and_declare_one_variable(edit: Any, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        from_bytes(_described(edit))
