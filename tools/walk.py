@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 HOMES = ("bireme", "transpiler", "pserver", "trainer", "fleet")
 KERNELS = "bireme/ops/"
-WARM, WATCHED = 4, 5  # steps
+WARM, WATCHED = 4, 12  # steps
 ROLES = ("server", "trainer")
 MODELS = {
     "dense": "two dense layers",
