@@ -13,20 +13,20 @@ Outcomes = dict[Combination, dict[str, str]]
 TEXT = """# Optimizers, tables and schedules after a kill
 
 Every optimizer, with every kind of embedding and every learning rate, in a job whose processes are
-killed twice. {jobs:,} jobs: {exact:,} end bit for bit as the job that nothing disturbed,
-{refused:,} are refused by name before they train, {other:,} end otherwise. `make thorough` tries
-them all, and `python -m tests.durability --write docs/durability.md` writes this page.
+killed twice and [restarted](checkpoints.md#restarts). {jobs:,} jobs: {exact:,} are exact,
+{refused:,} are refused before training, {other:,} differ. `make thorough` runs all of them.
+This page is generated.
 
-A job has {servers} servers, {trainers} trainers, {steps} steps, and a checkpoint after every
-{saved}. *Exact* are the losses of all steps, the persistable variables of the trainers, and all
-that the servers hold: parameters, optimizer state, counters, rows of tables and their ids. Each
-cell stands for {rates} learning rates: {names}.
+A job has {servers} servers, {trainers} trainers, {steps} steps, and a checkpoint every {saved}
+steps. *Exact*: the losses of all steps, the persistable variables of the trainers, and the
+contents of the servers (parameters, optimizer state, counters, rows of tables and their ids) equal
+those of an undisturbed job bit for bit. Each cell covers {rates} learning rates: {names}.
 
 * *server*, *trainer*, *both*: with `FLAGS_durability=step`, one server, one trainer, or one of each
-  is killed within a step, two times, and started again alone.
-* *launcher*: with `FLAGS_durability=step`, all processes are killed within a step, where one server
-  has the barriers of all trainers and the other has not; the same command again; the same again.
-* *launcher, `checkpoint`*: the same without a record of every step.
+  is killed within a step and restarted alone, twice.
+* *launcher*: with `FLAGS_durability=step`, all processes are killed within a step, when one server
+  has the barriers of all trainers and the other has not, and the job is restarted, twice.
+* *launcher, `checkpoint`*: the same with `FLAGS_durability=checkpoint`.
 
 | optimizer | embedding | {ways} | refused |
 |---|---|{lines}---|
