@@ -54,33 +54,35 @@ class Setting:
     source: str
 
 
-_KEPT = "accepted for old scripts; no effect here"
+_KEPT = "accepted for old scripts; no effect"
 
 _TO_FLUID = (
-    "from a trainer to a Fluid server, and written into listen_and_serv; our own servers take any "
-    "number, for calls hold no thread there"
+    "from a trainer to a Fluid server, and written into listen_and_serv; bireme's servers have no "
+    "limit, since calls hold no thread"
 )
 
 TABLE: tuple[Flag, ...] = (
     # bireme's own
     Flag("place", "cpu", "device of examples and of Executor() without a place: cpu or gpu"),
     Flag("heartbeat_seconds", 10.0, "silence after which a process counts as lost"),
-    Flag("join_seconds", 300.0, "how long servers and trainers wait for one another at the start"),
-    Flag("collective_engine", "auto", "auto, local, grpc, mpi or nccl: what carries all-reduce"),
-    Flag("collective_payload", "auto", "auto: shared memory where ranks share a host; or sockets"),
+    Flag(
+        "join_seconds", 300.0, "seconds that servers and trainers wait for each other at the start"
+    ),
+    Flag("collective_engine", "auto", "engine of all-reduce: auto, local, grpc, mpi or nccl"),
+    Flag("collective_payload", "auto", "auto (shared memory between ranks of one host) or sockets"),
     Flag(
         "checkpoint_dir",
         "",
-        "where a job with servers keeps checkpoints, seen by all of its processes; servers begin "
-        "with the newest",
+        "checkpoint directory of a job with servers, shared by all processes; servers load the "
+        "newest checkpoint",
     ),
-    Flag("checkpoint_every_steps", 0, "save whenever this many steps are done; 0: never"),
-    Flag("checkpoint_keep", 3, "how many checkpoints stay"),
+    Flag("checkpoint_every_steps", 0, "steps between two checkpoints; 0: never save"),
+    Flag("checkpoint_keep", 3, "number of checkpoints to keep"),
     Flag(
         "durability",
         "checkpoint",
-        "what the restart of a process loses: checkpoint, the steps since the last one; step, "
-        "nothing: processes of a sync job record every round below FLAGS_checkpoint_dir",
+        "checkpoint: a restart loses the steps since the newest checkpoint; step: it loses none, "
+        "since processes of a sync job record every round below FLAGS_checkpoint_dir",
     ),
     Flag(
         "rewind",
@@ -88,61 +90,61 @@ TABLE: tuple[Flag, ...] = (
         "how often a process that has lost a peer starts itself again in place, to go on from the "
         "newest checkpoint, and waits FLAGS_rejoin_seconds for the other; 0: it ends",
     ),
-    Flag("rejoin_seconds", 60.0, "how long a process that was killed is waited for"),
+    Flag("rejoin_seconds", 60.0, "seconds to wait for a lost process to restart"),
     Flag("admin_port", -1, "health, metrics, status and stacks by HTTP: -1 none, 0 any free port"),
-    Flag("trace_dir", "", "record every operator, for `bireme trace`; written there at the end"),
-    Flag("log_json", False, "a line of JSON for each line that a script or bireme prints"),
+    Flag("trace_dir", "", "record every operator for `bireme trace`, written to this directory"),
+    Flag("log_json", False, "print a JSON object for each line that a script or bireme prints"),
     Flag(
         "admin_host",
         "127.0.0.1",
-        "address of the admin port; on any but loopback it asks for the job token",
+        "address of the admin port; off loopback it requires the job token",
     ),
     Flag(
         "admin_names",
         "",
-        "names, with commas between them, by which browsers may know the admin port and the "
-        "dashboard, besides localhost, addresses and this host's own name",
+        "comma-separated host names accepted by the admin port and the dashboard, besides "
+        "localhost, addresses and this host's own name",
     ),
     # who may take part (docs/security.md)
-    Flag("insecure", False, "listen off loopback without a job token: anybody may take part"),
-    Flag("tls_cert", "", "PEM file of this process's certificate: TLS both ways between hosts"),
+    Flag("insecure", False, "listen off loopback without a job token: any process may join"),
+    Flag("tls_cert", "", "PEM file of this process's certificate: mutual TLS between hosts"),
     Flag("tls_key", "", "PEM file of the certificate's private key"),
-    Flag("tls_name", "bireme", "name that every certificate of the job bears"),
+    Flag("tls_name", "bireme", "name in every certificate of the job"),
     Flag("tls_ca", "", "PEM file of the authority that signs every certificate of the job"),
     Flag(
         "rpc_fluid",
         False,
-        "a server also speaks Fluid's own protocol, which has no identity; a trainer that has a "
-        "job token uses servers that speak nothing else",
+        "a server also speaks Fluid's protocol, which has no authentication; a trainer with a job "
+        "token accepts servers that speak only Fluid's protocol",
     ),
-    Flag("rpc_frame_mb", 16384, "MiB that the tensors of one frame may hold"),
-    Flag("rpc_header_kb", 65536, "KiB that a frame's header may have: the names of its tensors"),
-    Flag("rpc_early_calls", 1024, "calls of one trainer that may wait for one before them"),
-    Flag("rpc_unanswered_frames", 65536, "frames of one connection before one asks for an answer"),
-    Flag("rpc_connections_per_peer", 256, "sockets that one address or process may hold open"),
-    Flag("rpc_calls_per_connection", 1024, "gRPC calls under way at once on one connection"),
+    Flag("rpc_frame_mb", 16384, "MiB of tensors in one frame"),
+    Flag("rpc_header_kb", 65536, "KiB of a frame's header, which has the names of its tensors"),
+    Flag("rpc_early_calls", 1024, "calls of one trainer that may be received out of order"),
+    Flag("rpc_unanswered_frames", 65536, "frames of one connection without a request for a reply"),
+    Flag("rpc_connections_per_peer", 256, "open sockets of one address or process"),
+    Flag("rpc_calls_per_connection", 1024, "concurrent gRPC calls of one connection"),
     Flag(
         "keep_freed_memory",
         False,
-        "glibc keeps freed memory for the next step: quicker steps, a larger process; "
-        "`bireme run` and `bireme launch` set it",
+        "glibc keeps freed memory for the next step: faster steps, a larger process; set by "
+        "`bireme run` and `bireme launch`",
     ),
     # calls between processes
-    Flag("rpc_deadline", 180000, "milliseconds that one call may take, waiting included"),
+    Flag("rpc_deadline", 180000, "deadline of a call in milliseconds, waiting included"),
     Flag(
         "rpc_retry_times",
         3,
-        "how often a call to a Fluid server is repeated after a lost connection; between our own "
-        "processes calls have numbers and are repeated until FLAGS_heartbeat_seconds say lost",
+        "retries of a call to a Fluid server after a lost connection; calls between bireme's "
+        "processes are repeated for FLAGS_heartbeat_seconds",
     ),
-    Flag("rpc_send_thread_num", 12, f"pushes under way at once {_TO_FLUID}"),
-    Flag("rpc_get_thread_num", 12, f"pulls under way at once {_TO_FLUID}"),
-    Flag("rpc_prefetch_thread_num", 12, f"look-ups under way at once {_TO_FLUID}"),
-    Flag("rpc_shared_memory", True, "payloads between processes of one host bypass the socket"),
-    Flag("rpc_stream", True, "payloads go over TCP connections of their own, at any free port"),
+    Flag("rpc_send_thread_num", 12, f"concurrent pushes {_TO_FLUID}"),
+    Flag("rpc_get_thread_num", 12, f"concurrent pulls {_TO_FLUID}"),
+    Flag("rpc_prefetch_thread_num", 12, f"concurrent lookups {_TO_FLUID}"),
+    Flag("rpc_shared_memory", True, "payloads between processes of one host use shared memory"),
+    Flag("rpc_stream", True, "payloads use TCP connections of their own, on any free port"),
     Flag("rpc_check_nan_inf", False, "servers refuse gradients that are not finite"),
-    Flag("rpc_retry_bind_port", 3, "no effect here: a port that is taken is an error at once"),
-    Flag("rpc_disable_reuse_port", False, "a server never shares its port, whatever this says"),
+    Flag("rpc_retry_bind_port", 3, "no effect: a port in use is an error at once"),
+    Flag("rpc_disable_reuse_port", False, "no effect: a server never shares its port"),
     Flag("worker_update_interval_secs", 900, "non-sync servers: silence allowed to one trainer"),
     Flag("rpc_server_profile_path", "./profile_ps", _KEPT),
     Flag("enable_rpc_profiler", False, _KEPT),
@@ -151,7 +153,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("communicator_max_merge_var_num", 1, "gradients merged into one push", "CPU_NUM"),
     Flag("communicator_send_queue_size", 1, "gradients that may wait to be sent", "CPU_NUM"),
     Flag("communicator_min_send_grad_num_before_recv", 1, "pushes between two pulls", "CPU_NUM"),
-    Flag("communicator_independent_recv_thread", True, "pull in a thread of its own"),
+    Flag("communicator_independent_recv_thread", True, "pull on a separate thread"),
     Flag("communicator_thread_pool_size", 5, "threads that merge gradients"),
     Flag("communicator_send_wait_times", 5, "how often to wait for a merge to fill"),
     Flag("communicator_is_sgd_optimizer", True, "merge by sum, which suits SGD; otherwise by mean"),
@@ -161,12 +163,12 @@ TABLE: tuple[Flag, ...] = (
     Flag(
         "fuse_parameter_memory_size",
         -1.0,
-        "megabytes of an all-reduce bucket; up to 0: a layer each",
+        "megabytes of an all-reduce bucket; 0 or less: one per layer",
     ),
     Flag(
         "fuse_parameter_groups_size",
         1,
-        "gradients that fill an all-reduce bucket; up to 1: any",
+        "gradients in an all-reduce bucket; 1 or less: any number",
     ),
     Flag("sync_nccl_allreduce", True, "wait for the stream after each all-reduce"),
     Flag("selected_gpus", "", "device ids that this process may use"),
@@ -174,13 +176,13 @@ TABLE: tuple[Flag, ...] = (
     # running programs
     Flag("check_nan_inf", False, "stop at the first operator whose output is not finite"),
     Flag("benchmark", False, _KEPT),
-    Flag("cpu_deterministic", False, "always true here: sums never depend on arrival order"),
+    Flag("cpu_deterministic", False, "no effect: sums never depend on arrival order"),
     Flag(
         "paddle_num_threads",
         0,
-        "threads that share one operator's work; 0: as many as NumPy's BLAS would use",
+        "threads per operator; 0: as many as NumPy's BLAS would use",
     ),
-    Flag("use_numba", "auto", "compiled forms of kernels on the CPU: auto (if installed), on, off"),
+    Flag("use_numba", "auto", "compiled CPU kernels: auto (if installed), on, off"),
     Flag(
         "use_onednn",
         "auto",
@@ -189,7 +191,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("inner_op_parallelism", 0, _KEPT),
     # memory and cuDNN
     Flag("allocator_strategy", "auto_growth", _KEPT),
-    Flag("eager_delete_tensor_gb", 0.0, "dead values are always freed after their last use"),
+    Flag("eager_delete_tensor_gb", 0.0, "no effect: values are always freed after their last use"),
     Flag("memory_fraction_of_eager_deletion", 1.0, _KEPT),
     Flag("fast_eager_deletion_mode", True, _KEPT),
     Flag("fraction_of_gpu_memory_to_use", 0.92, "share of a device for arrays; 0: keep no pool"),
@@ -198,11 +200,11 @@ TABLE: tuple[Flag, ...] = (
     Flag("gpu_memory_limit_mb", 0, "MiB of a device for arrays, instead of a share; 0: no limit"),
     Flag("fraction_of_cpu_memory_to_use", 1.0, _KEPT),
     Flag("initial_cpu_memory_in_mb", 500, _KEPT),
-    Flag("use_pinned_memory", True, "always true here: feeds go to a device by pinned memory"),
-    Flag("conv_workspace_size_limit", 512, "MiB that a plan of cuDNN may use beside its arrays"),
+    Flag("use_pinned_memory", True, "no effect: feeds always use pinned memory"),
+    Flag("conv_workspace_size_limit", 512, "MiB of workspace for a cuDNN plan"),
     Flag("cudnn_exhaustive_search", False, _KEPT),
     Flag("cudnn_batchnorm_spatial_persistent", False, _KEPT),
-    Flag("cudnn_deterministic", False, "always true here: plans that do not repeat are left out"),
+    Flag("cudnn_deterministic", False, "no effect: nondeterministic plans are never used"),
 )
 
 _BY_NAME = {flag.name: flag for flag in TABLE}
@@ -306,7 +308,7 @@ _PAGE = """\
 # Flags
 
 Set a flag for a process with `FLAGS_name=value` in its environment, or in a script with
-`bireme.set_flags`. `bireme flags` shows the present values and where they came from. This page is
+`bireme.set_flags`. `bireme flags` shows current values and their sources. This page is
 written by `make docs`.
 """
 
