@@ -33,7 +33,6 @@ __all__ = [
     "note",
     "note_printed",
     "show",
-    "show_by",
 ]
 
 Task = Callable[[BaseException | None], None]
@@ -110,17 +109,8 @@ def show(error: BiremeError) -> None:
     """Print an error that ends this process, or its job; once."""
     if not any(error is shown for shown in _shown):
         _shown.append(error)
-        _print[0](error)
-
-
-def show_by(way: Callable[[BiremeError], None]) -> None:
-    """Print errors in this way."""
-    _print[0] = way
-
-
-def _as_message(error: BiremeError) -> None:
-    sys.stdout.flush()
-    show_error(f"bireme: {type(error).__name__}: {error}", error)
+        sys.stdout.flush()
+        show_error(f"bireme: {type(error).__name__}: {error}", error)
 
 
 def note(error: BaseException) -> None:
@@ -141,7 +131,6 @@ def finished(error: BaseException | None) -> None:
 
 
 _shown: list[BiremeError] = []
-_print: list[Callable[[BiremeError], None]] = [_as_message]
 _tasks: list[tuple[int, Task]] = []
 _causes: list[BaseException] = []
 _ends: list[BaseException | None] = []  # of the script, if its caller has said so

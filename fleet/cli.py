@@ -143,9 +143,16 @@ def run(script: str, arguments: tuple[str, ...], cpu: bool, module: bool) -> Non
     """
     if cpu:
         os.environ["FLAGS_place"] = "cpu"  # noqa: SIM112  # the name of the flag
+    from bireme.flags import get
+
     from .launcher.foreign import adopted
+    from .launcher.keeper import keep_this_program
+    from .lifeline import follow_launcher
     from .scripts.script import execute_module, run_script
 
+    if get("log_json"):
+        keep_this_program()
+        follow_launcher()
     try:
         if module:
             execute_module(script, arguments)

@@ -15,7 +15,7 @@ from typing import Any
 from bireme.monitoring.counters import tally
 from bireme.paths import new_file
 
-__all__ = ["CURVES", "VARIABLE", "follow", "report", "report_admin", "report_cut"]
+__all__ = ["CURVES", "VARIABLE", "follow", "report", "report_admin"]
 
 VARIABLE = "BIREME_PROGRESS_FD"
 CURVES = "BIREME_CURVES"  # the file for this process's curves
@@ -63,11 +63,6 @@ def report(
 def report_admin(endpoint: str) -> None:
     """Tell the launcher the endpoint of the admin port."""
     _tell({"admin": endpoint})
-
-
-def report_cut(reason: str) -> None:
-    """Tell the launcher that the log of this process cannot be written."""
-    _tell({"cut": reason})
 
 
 def follow() -> None:

@@ -54,7 +54,8 @@ FLOORS = (
     "__main__",
 )
 FLEET_FLOORS = (  # the same inside fleet/; scripts and launchers know no Fleet
-    "certs clusters lifeline log_file log_lines metrics progress signals step_recorder",
+    "certs clusters lifeline log_relay metrics progress signals step_recorder",
+    "log_lines",
     "scripts",
     "role_maker",
     "telemetry",
@@ -128,6 +129,8 @@ HIDDEN = {
     ("fleet/trial_commands.py", "bireme.fleet.explain"): _CLI,
     ("fleet/cli.py", "bireme.flags"): _CLI,
     ("fleet/cli.py", "bireme.fleet.launcher.emit"): _CLI,
+    ("fleet/cli.py", "bireme.fleet.launcher.keeper"): _CLI,
+    ("fleet/cli.py", "bireme.fleet.lifeline"): _CLI,
     ("fleet/cli.py", "bireme.fleet.launcher.foreign"): _CLI,
     ("fleet/cli.py", "bireme.fleet.launcher.watch"): _CLI,
     ("fleet/cli.py", "bireme.fleet.scripts.script"): _CLI,
@@ -375,7 +378,6 @@ def test_references_are_counted_in_one_file_only() -> None:
 PRINTING = (  # commands, and what they start: their output is the terminal's
     "fleet/chaos/",
     "fleet/launcher/",
-    "fleet/scripts/uncaught.py",  # the error that ends a script, in place of the interpreter
 )
 
 
@@ -398,6 +400,14 @@ def _to_stderr(call: ast.Call) -> bool:
     return said.endswith(("stderr.write", "stderr.writelines")) or (
         said.endswith("os.write") and ast.unparse(call.args[0]) == "2"
     )
+
+
+def test_no_stream_of_the_process_is_replaced() -> None:
+    def replaced(path: Path) -> set[str]:
+        targets = (target for node in ast.walk(tree(path)) for target in _targets(node))
+        return {ast.unparse(target) for target in targets} & {"sys.stdout", "sys.stderr"}
+
+    assert wrong(replaced) == {}
 
 
 # -- names and modes ---------------------------------------------------------------------------

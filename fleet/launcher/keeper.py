@@ -5,11 +5,13 @@ A script of the standard library alone: `python -I -S keeper.py CONTROL PIDS COM
 command and ends as it does. The kernel gives it the orphans among its descendants (subreaper), so
 none can leave by a session of its own or by the exit of its parent. CONTROL is a pipe from the
 launcher: each byte is a signal for all descendants, its end kills them. The pid of the command is
-written to PIDS.
+written to PIDS. What the command prints is copied to the keeper's stdout, with FLAGS_log_json as
+lines of JSON.
 """
 
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import select
@@ -17,11 +19,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-__all__ = ["PARENT", "main"]
+if __package__:
+    from ..log_relay import Relay
+else:  # run by its path
+    sys.path.append(os.path.dirname(os.path.dirname(__file__)))
+    from log_relay import Relay  # type: ignore[import-not-found,no-redef]
+
+__all__ = ["PARENT", "keep_this_program", "main"]
 
 PARENT = "BIREME_LAUNCHER_PID"  # as in `lifeline`, which this script cannot import
+REPORTS = "BIREME_PROGRESS_FD"  # as in `progress`
+JSON = "FLAGS_log_json"
+_ROLES = {"PSERVER": ("server", "PADDLE_PSERVER_ID"), "TRAINER": ("trainer", "PADDLE_TRAINER_ID")}
 PATIENCE = 5.0  # seconds for killed processes to end: one that hangs in the kernel does not
 _PR_SET_CHILD_SUBREAPER = 36
 _NOT_FOR_IT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -38,18 +49,72 @@ def _exec(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
 
 def main(control: int, pids: int, command: Sequence[str], execute: Execute = _exec) -> NoReturn:
     """Run the command, and end as it does."""
+    parent = _kept(control, pids, signal.SIG_IGN)
+    try:
+        execute(command, {**os.environ, PARENT: str(parent)})
+    except OSError as error:
+        print(f"bireme: cannot run {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(127)
+
+
+def keep_this_program() -> None:
+    """Go on in a child, of which this process becomes the keeper: signals are passed on to it."""
+    control, writer = os.pipe()
+    pids = os.open(os.devnull, os.O_WRONLY)
+    parent = _kept(control, pids, lambda number, frame: os.write(writer, bytes([number])))
+    os.close(writer)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ[PARENT] = str(parent)
+
+
+def _kept(control: int, pids: int, heard: Any) -> int:
+    """Fork: returns in the child, with the pid of this process, which becomes its keeper and ends
+    as it does. `heard`: the handler of signals in the keeper.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    ignored = [n for n in _NOT_FOR_IT if signal.signal(n, signal.SIG_IGN) == signal.SIG_IGN]
+    ignored = [n for n in _NOT_FOR_IT if signal.signal(n, heard) == signal.SIG_IGN]
     wake = _woken_by_children()
     parent = os.getpid()
+    relay = Relay(_report_cut, _fields(os.environ))
     child = os.fork()
     if not child:
-        _become(command, parent, ignored, (control, pids), execute)
+        relay.enter_child()
+        _enter_child(ignored, (control, pids))
+        return parent
+    relay.enter_parent(child)
     os.write(pids, str(child).encode())
     os.close(pids)
-    status = _followed(child, control, wake)
-    _end_as(_ended(child, wake, status))
+    status = _followed(child, control, wake, relay)
+    status = _ended(child, wake, status)
+    relay.finish()
+    _end_as(status)
+
+
+def _enter_child(ignored: Sequence[int], ours: Sequence[int]) -> None:
+    os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    for number in {*_NOT_FOR_IT, signal.SIGCHLD}.difference(ignored):
+        signal.signal(number, signal.SIG_DFL)
+    for descriptor in ours:
+        os.close(descriptor)
+
+
+def _fields(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """What the lines of JSON say of the process; None for lines as they are."""
+    if environ.get(JSON, "").strip().lower() not in ("1", "true", "yes"):
+        return None
+    role, variable = _ROLES.get(environ.get("TRAINING_ROLE", ""), ("", ""))
+    index = environ.get(variable, "")
+    fields: dict[str, Any] = {"role": role} if role else {}
+    return fields | ({"index": int(index)} if index.isdecimal() else {})
+
+
+def _report_cut(reason: str) -> None:
+    """Let the launcher know that the log cannot be written."""
+    row = json.dumps({"cut": reason, "time": time.monotonic()})
+    os.write(int(os.environ[REPORTS]), f"{row}\n".encode())
 
 
 def _woken_by_children() -> int:
@@ -62,32 +127,15 @@ def _woken_by_children() -> int:
     return wake
 
 
-def _become(
-    command: Sequence[str],
-    parent: int,
-    ignored: Sequence[int],
-    ours: Sequence[int],
-    execute: Execute,
-) -> NoReturn:
-    """This process is the command from now on."""
-    try:
-        os.setpgid(0, 0)
-        signal.set_wakeup_fd(-1)
-        for number in {*_NOT_FOR_IT, signal.SIGCHLD}.difference(ignored):
-            signal.signal(number, signal.SIG_DFL)
-        for descriptor in ours:
-            os.close(descriptor)
-        execute(command, {**os.environ, PARENT: str(parent)})
-    except OSError as error:
-        print(f"bireme: cannot run {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
-    finally:
-        os._exit(127)
-
-
-def _followed(child: int, control: int, wake: int) -> int | None:
-    """Pass signals on until the child has ended, with its status, or the launcher is gone."""
+def _followed(child: int, control: int, wake: int, relay: Relay) -> int | None:
+    """Pass signals on, and what is printed, until the child has ended, with its status, or the
+    launcher is gone.
+    """
     while True:
-        ready = select.select([control, wake], [], [])[0]
+        ready = select.select([control, wake, *relay.readers], [], [])[0]
+        for reader in ready:
+            if reader not in (control, wake):
+                relay.copy(reader)
         if wake in ready:
             _drain(wake)
             if (status := _reaped(child)) is not None:

@@ -20,7 +20,7 @@ from bireme.paths import end_of, new_file
 from ..launcher.job import BLAS, Job, Seat, arguments_of
 from ..launcher.log_folder import opened
 from ..launcher.runner import Files, Started
-from ..log_file import LogFile
+from ..log_relay import LogFile
 from .actor import Order, Seated
 
 __all__ = ["RayCluster", "Resources"]

@@ -1,121 +1,46 @@
-"""FLAGS_log_json: what a script and bireme print becomes lines of JSON, for collectors of logs.
+"""FLAGS_log_json: records of `logging` become lines of JSON, and so does the error that ends the
+process, which is one line with all of its text.
 
-Covers `print`, `sys.stdout` and `sys.stderr`, `logging`, warnings, and the error that ends the
-process, which is one line with all of its text. What libraries in C write to the descriptors stays
-as it is.
+What a script prints is put into lines by its parent (`log_relay`).
 """
 
-import contextlib
-import io
 import logging
 import os
-import sys
-import time
-import weakref
-from collections.abc import Callable
+import traceback
 from types import TracebackType
-from typing import Any, TextIO
 
-from bireme import flags
-from bireme.ending import show_by
-from bireme.errors import BiremeError
+from bireme import flags, logs
 from bireme.monitoring.counters import tally
 
-from ..log_lines import as_json
+from ..log_relay import as_json
+from . import uncaught
 
 __all__ = ["install"]
 
 
+class _Lines(logging.Formatter):
+    """A record as an object of JSON; `error` is the class of an error that ends the process."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        known = {"level": record.levelname.lower(), "role": tally.role, "index": tally.index}
+        known |= {"step": tally.steps, "pid": os.getpid()}
+        error = getattr(record, "error", None)
+        known |= {"logger": record.name} if error is None else {"error": error}
+        return as_json(record.created, super().format(record), **known)
+
+
 def install() -> None:
-    """Replace the streams if the flag says so; calling it again changes nothing."""
-    if not flags.get("log_json") or isinstance(sys.stdout, _Lines):
+    """Write records as JSON if the flag says so."""
+    if not flags.get("log_json"):
         return
-    sys.stdout, sys.stderr = _Lines(sys.stdout, "stdout"), (log := _Lines(sys.stderr, "stderr"))
-    logging.lastResort = _Handler(logging.WARNING)
-    show_by(_shown_on(log))
-    sys.excepthook = _as_one_line(sys.excepthook)
+    logs.use(_Lines())
+    if logging.lastResort is not None:  # which takes records that no handler does
+        logging.lastResort.setFormatter(_Lines())
+    uncaught.print_tracebacks_by(_as_one_line)
 
 
-class _Lines(io.TextIOBase):
-    """A stream that writes each line as JSON to another."""
-
-    def __init__(self, under: TextIO, name: str) -> None:
-        self._under = under
-        self._name = name
-        self._rest = ""
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._under.encoding
-
-    @property
-    def buffer(self) -> Any:
-        return self._under.buffer
-
-    def fileno(self) -> int:
-        return self._under.fileno()
-
-    def isatty(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self.say(line)
-        return len(text)
-
-    def say(self, message: str, level: str = "info", **more: Any) -> None:
-        who = {"role": tally.role, "index": tally.index, "step": tally.steps, "pid": os.getpid()}
-        line = as_json(time.time(), message, level=level, **who, stream=self._name, **more)
-        self._under.write(line + "\n")
-
-    def flush(self) -> None:
-        self._under.flush()
-
-    def close(self) -> None:
-        """Write what is left of a line; the stream below stays open."""
-        if self._rest:
-            self.say(self._rest)
-            self._rest = ""
-        self.flush()
-
-
-class _Handler(logging.Handler):
-    """Records that no other handler takes."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        stream = sys.stderr
-        if isinstance(stream, _Lines):
-            level = record.levelname.lower()
-            stream.say(self.format(record), level=level, logger=record.name)
-
-
-def _shown_on(stream: "_Lines") -> Callable[[BiremeError], None]:
-    lines = weakref.ref(stream)  # which writes what is left of a line when it is deleted
-
-    def show(error: BiremeError) -> None:
-        if log := lines():
-            kind = type(error).__name__
-            log.say(f"bireme: {kind}: {error}", level="error", error=kind)
-            log.flush()
-
-    return show
-
-
-def _as_one_line(hook: Any) -> Any:
-    def said(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        text, stream = io.StringIO(), sys.stderr
-        try:
-            with contextlib.redirect_stderr(text):
-                hook(kind, error, trace)
-        finally:
-            if isinstance(stream, _Lines) and text.getvalue():
-                stream.say(text.getvalue().rstrip(), level="error", error=kind.__name__)
-                stream.flush()
-
-    said._notes = getattr(hook, "_notes", False)  # type: ignore[attr-defined]  # see `ending`
-    said._of_bireme = True  # type: ignore[attr-defined]  # `uncaught.install` leaves it in place
-    return said
+def _as_one_line(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    text = "".join(traceback.format_exception(kind, error, trace))
+    logs.show_error(text.rstrip(), error)

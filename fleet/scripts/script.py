@@ -6,7 +6,6 @@ what `python SCRIPT ARGS` would show it.
 
 import faulthandler
 import importlib.util
-import io
 import os
 import runpy
 import sys
@@ -20,7 +19,6 @@ from bireme.errors import ConfigError
 from bireme.monitoring.admin import opened
 
 from .. import lifeline, progress
-from ..log_file import LogFile
 from . import compat, json_log, trace_file, uncaught
 
 __all__ = ["execute_module", "prepare", "run_script"]
@@ -69,24 +67,8 @@ def _missing(module: str) -> bool:
         return True
 
 
-def _log_without_failing() -> None:
-    """Let a print to a full disk end nothing, where the launcher has opened the log."""
-    if progress.VARIABLE in os.environ:
-        sys.stdout.flush()
-        sys.stdout, sys.stderr = (
-            io.TextIOWrapper(
-                LogFile(stream.fileno(), progress.report_cut, closefd=False),
-                stream.encoding,
-                stream.errors,
-                write_through=True,
-            )
-            for stream in (sys.stdout, sys.stderr)
-        )
-
-
 def prepare() -> None:
     """Make this process one in which scripts of Fluid's time run."""
-    _log_without_failing()
     failures.adopt()
     uncaught.install(of_script=True)
     compat.install()

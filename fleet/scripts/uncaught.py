@@ -5,16 +5,25 @@ for everything else.
 """
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn
 
 from bireme.ending import note, note_printed, show
 from bireme.errors import BiremeError, PeerError
+from bireme.logs import show_error
 from bireme.sites import raising_site
 
 from ..signals import INTERRUPTED
 
-__all__ = ["MISTAKE", "USER_MISTAKE", "exit_code", "install", "interrupted"]
+__all__ = [
+    "MISTAKE",
+    "USER_MISTAKE",
+    "exit_code",
+    "install",
+    "interrupted",
+    "print_tracebacks_by",
+]
 
 USER_MISTAKE = 2
 MISTAKE = f"exit code {USER_MISTAKE} means a mistake that a restart does not fix"
@@ -31,11 +40,12 @@ def exit_code(error: BaseException) -> int:
 
 def interrupted(error: KeyboardInterrupt) -> NoReturn:
     """Exit after Ctrl-C."""
-    print("bireme: interrupted", file=sys.stderr, flush=True)
+    show_error("bireme: interrupted", error)
     note(error)
     raise SystemExit(INTERRUPTED)
 
 
+_previous: list[Callable[..., object]] = []  # prints tracebacks
 _of_script: list[bool] = []  # whether a user's script runs here, not only a command
 
 
@@ -48,7 +58,7 @@ def install(of_script: bool = False) -> None:
         _of_script.append(True)
     if getattr(sys.excepthook, "_of_bireme", False):
         return
-    previous = sys.excepthook
+    print_tracebacks_by(sys.excepthook)
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         sys.stdout.flush()
@@ -60,14 +70,19 @@ def install(of_script: bool = False) -> None:
             note_printed()
             raise SystemExit(exit_code(error))  # the interpreter exits with it after this hook
         mine = None if isinstance(error, SyntaxError) else _from_script(trace)
-        previous(kind, error.with_traceback(mine), mine)
+        _previous[0](kind, error.with_traceback(mine), mine)
         if hint := _hint(error):
-            print(f"  hint: {hint}", file=sys.stderr, flush=True)
+            show_error(f"  hint: {hint}", error)
         note_printed()
 
     hook._of_bireme = True  # type: ignore[attr-defined]  # marks the hook for the check above
     hook._notes = True  # type: ignore[attr-defined]  # see `ending`
     sys.excepthook = hook
+
+
+def print_tracebacks_by(hook: Callable[..., object]) -> None:
+    """Let other errors than ours be shown by this `sys.excepthook`."""
+    _previous[:] = [hook]
 
 
 def _name_line(error: BiremeError, trace: TracebackType | None) -> None:
