@@ -17,7 +17,7 @@ FEEDING = (
         "is taken as it is, and refused by the first operator that meets a parameter",
         "becomes what is declared, with a warning; fractions are never cut off, and integers stay "
         "what they are where an operator reads labels or ids",
-        "float64 is what NumPy makes of a list, and nobody means it",
+        "NumPy makes float64 of a list, which is rarely intended",
         f"{_EXECUTOR}::test_what_an_older_data_layer_declares_is_a_hint",
     ),
     Difference(

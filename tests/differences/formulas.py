@@ -3,7 +3,7 @@
 from .record import Formula
 
 _CURVES = "optimizer/test_recorded.py::test_losses_are_those_of_fluid"
-_REASON = "models trained half with 1.8.5 go on in the same way"
+_REASON = "training continues in the same way after a change from 1.8.5"
 
 FORMULAS = (
     Formula(

@@ -158,7 +158,7 @@ GRADIENTS = (
     ),
     Difference(
         "`layers.meshgrid`, one result used",
-        "reads a gradient that nobody wrote, and dies",
+        "reads a gradient that was never written, and crashes",
         "takes it for zero",
         "what is not used has no gradient",
         "layers/test_values.py::test_a_difference_is_the_recorded_one",
@@ -174,7 +174,7 @@ GRADIENTS = (
     ),
     Difference(
         "`layers.DynamicRNN` with outputs that are not used",
-        "adds a gradient that nobody wrote",
+        "adds a gradient that was never written",
         "leaves it out",
         "what is not used has no gradient",
         "control_flow/test_programs.py::test_a_difference_is_the_recorded_one",
@@ -191,7 +191,7 @@ GRADIENTS = (
     Difference(
         "`optimizer.ExponentialMovingAverage.apply`",
         "leaves the corrected average in the place of the average, which the next steps and the "
-        "next `apply` go on from",
+        "next `apply` continue from",
         "keeps the average as it is",
         "to evaluate a model does not change it",
         _AVERAGE,

@@ -47,7 +47,7 @@ SPLITS = (
     ),
     Difference(
         "`transpile(sync_mode=False)`, with `config.sync_mode` untouched",
-        "tells servers SYNC and trainers not, and the job hangs",
+        "sets SYNC on servers and not on trainers, and the job hangs",
         "follows the argument in every role",
         "the job runs",
         f"{_GOLDENS}::test_an_untouched_sync_mode_follows_the_argument",
