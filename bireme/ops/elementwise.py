@@ -5,6 +5,7 @@ Gradients of spread operands are sums over the dimensions they were spread over.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from bireme.arrays.namespaces import Array
 from bireme.errors import InvalidArgument
@@ -20,7 +21,7 @@ FIT_X = {"Out": "X"}
 
 def fitted(x: Array, y: Array, axis: int) -> Pair:
     """Views of `x` and `y` that NumPy's broadcasting combines as Fluid does."""
-    if axis == -1 or x.shape == y.shape:
+    if axis == -1 or axis + y.ndim == x.ndim or x.shape == y.shape:
         return x, y
     if y.ndim > x.ndim:
         return _stretched(x, y, axis), y
@@ -37,18 +38,24 @@ def _stretched(small: Array, large: Array, axis: int) -> Array:
     return small.reshape(shape + (1,) * missing)
 
 
+@lru_cache(maxsize=4096)  # steps repeat their shapes
+def _spread_over(large: tuple[int, ...], small: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The dimensions of the shape `large` over which the shape `small` is spread."""
+    at = len(large) - len(small) if axis == -1 else axis
+    inner = small if at + len(small) <= len(large) else small[: len(large) - at]
+    return tuple(
+        i
+        for i, n in enumerate(large)
+        if not at <= i < at + len(inner) or (inner[i - at] == 1 and n != 1)
+    )
+
+
 def gathered(xp: Array, grad: Array, like: Array, axis: int, out: Array = None) -> Array:
     """`grad` summed over the dimensions that `like` was spread over."""
     shape = like.shape
     if grad.shape == shape:
         return grad
-    at = grad.ndim - len(shape) if axis == -1 else axis
-    inner = shape if at + len(shape) <= grad.ndim else shape[: grad.ndim - at]
-    over = tuple(
-        i
-        for i, n in enumerate(grad.shape)
-        if not at <= i < at + len(inner) or (inner[i - at] == 1 and n != 1)
-    )
+    over = _spread_over(grad.shape, shape, axis)
     if len(over) == grad.ndim - len(shape) and out is not None:
         return xp.add.reduce(grad, axis=over, out=out)
     return xp.add.reduce(grad, axis=over).reshape(shape)
@@ -77,7 +84,7 @@ def _grads(
 
 @op("elementwise_add", infer=elementwise, grad=GradOp(uses=("X", "Y")), inplace=FIT_X, out="Out")
 def elementwise_add(xp: Array, X: Array, Y: Array, axis: int, out: Array = None) -> Array:
-    x, y = (X, Y) if axis == -1 else fitted(X, Y, axis)
+    x, y = (X, Y) if axis == -1 or axis + Y.ndim == X.ndim else fitted(X, Y, axis)
     return applied(xp, xp.add, x, y, out)
 
 
@@ -87,7 +94,7 @@ def elementwise_add_grad(
 ) -> Pair:
     """An operand that is absent has the shape of the sum."""
     X, Y = dOut if X is None else X, dOut if Y is None else Y
-    ox, oy = pair(out)
+    ox, oy = (None, None) if out is None else out
     return (
         gathered(xp, dOut, X, axis, ox) if "X@GRAD" in need else None,
         gathered(xp, dOut, Y, axis, oy) if "Y@GRAD" in need else None,

@@ -62,23 +62,36 @@ def mul_grad(
     need: frozenset[str],
     out: Array = None,
 ) -> Pair:
+    dx, dy = pair(out)
+    if X.ndim == Y.ndim == dOut.ndim == 2:
+        return _matrix_grads(xp, X, Y, dOut, need, dx, dy)
     x, y = matrix(X, x_num_col_dims), matrix(Y, y_num_col_dims)
-    ox, oy = pair(out)
-    dx = None if ox is None else ox.reshape(x.shape)
-    dy = None if oy is None else oy.reshape(y.shape)
+    dx = None if dx is None else dx.reshape(x.shape)
+    dy = None if dy is None else dy.reshape(y.shape)
     g = dOut.reshape(x.shape[0], y.shape[1])
+    dx, dy = _matrix_grads(xp, x, y, g, need, dx, dy)
+    return (
+        None if dx is None else dx.reshape(X.shape),
+        None if dy is None else dy.reshape(Y.shape),
+    )
+
+
+def _matrix_grads(
+    xp: Array, x: Array, y: Array, g: Array, need: frozenset[str], dx: Array, dy: Array
+) -> Pair:
+    """The gradients of a product of two matrices, into `dx` and `dy` where they are offered."""
     pairs = []
     if "X@GRAD" in need:
         pairs.append((g, y.T, dx))
     if "Y@GRAD" in need and x.shape[0] != 1:
         pairs.append((x.T, g, dy))
     found = products.dots(xp, *pairs)
-    dx = found[0].reshape(X.shape) if "X@GRAD" in need else None
+    dx = found[0] if "X@GRAD" in need else None
     if "Y@GRAD" not in need:
         return dx, None
     if x.shape[0] == 1:  # a product of one row and one column, in a tenth of the time
         found.append(xp.multiply(x.T, g, out=dy))
-    return dx, found[-1].reshape(Y.shape)
+    return dx, found[-1]
 
 
 # -- matmul: batches of matrices, vectors allowed ----------------------------------------------

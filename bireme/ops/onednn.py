@@ -30,8 +30,8 @@ _BLOCK = 16  # channels that lie together in oneDNN's layouts
 _SMALL = 1 << 20  # multiplications of a convolution: fewer are not worth a primitive of their own
 _HEAVY = 16  # filters over data: laying the filters out takes longer than it saves
 _FEW = 4  # channels of the input, which its gradient pads to a block
-_LEAST = 1 << 23  # multiplications of a product: fewer gain less than the call costs
-_LEAST_NARROW = 1 << 21  # the same with few rows or columns, for which NumPy's BLAS is slow
+LEAST = 1 << 21  # multiplications of a product: fewer gain less than the call costs
+_LEAST_WIDE = 1 << 23  # the same with many rows and columns, for which NumPy's BLAS is fast
 _NARROW = 32
 
 Triple = tuple[Array, Array, Array]
@@ -66,7 +66,7 @@ def matmul(a: Array, b: Array, out: Array = None) -> Array:
 
 
 def _gains(rows: int, inner: int, columns: int) -> bool:
-    least = _LEAST if min(rows, columns) > _NARROW else _LEAST_NARROW
+    least = _LEAST_WIDE if min(rows, columns) > _NARROW else LEAST
     return rows * inner * columns >= least and _wanted()
 
 

@@ -26,7 +26,10 @@ def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
     """The product of two matrices, into `out` where it is offered."""
     if xp is not np:
         return xp.dot(a, b, out=out)
-    if a.size * b.shape[1] < _WORTH:
+    cost = a.size * b.shape[1]
+    if cost < onednn.LEAST:
+        return np.dot(a, b) if out is None else np.matmul(a, b, out=out)
+    if cost < _WORTH:
         return onednn.dot(a, b, out)
     (found,) = dots(xp, (a, b, out))
     return found
@@ -34,8 +37,8 @@ def dot(xp: Any, a: Array, b: Array, out: Array = None) -> Array:
 
 def dots(xp: Any, *triples: tuple[Array, Array, Array]) -> list[Array]:
     """The products of several pairs (a, b, out), their pieces side by side."""
-    if xp is not np or sum(a.size * b.shape[1] for a, b, _ in triples) < _WORTH:
-        return [dot(xp, *triple) for triple in triples]
+    if xp is not np or sum([a.size * b.shape[1] for a, b, _ in triples]) < _WORTH:
+        return [dot(xp, a, b, out) for a, b, out in triples]
     results, jobs = [], list[Callable[[], object]]()
     for a, b, out in triples:
         if out is None:
