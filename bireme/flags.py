@@ -87,8 +87,8 @@ TABLE: tuple[Flag, ...] = (
     Flag(
         "rewind",
         0,
-        "how often a process that has lost a peer starts itself again in place, to go on from the "
-        "newest checkpoint, and waits FLAGS_rejoin_seconds for the other; 0: it ends",
+        "how often a process that has lost a peer ends with exit code 75, to be started again and "
+        "resume from the newest checkpoint; all wait FLAGS_rejoin_seconds; 0: it fails",
     ),
     Flag("rejoin_seconds", 60.0, "seconds to wait for a lost process to restart"),
     Flag("admin_port", -1, "health, metrics, status and stacks by HTTP: -1 none, 0 any free port"),

@@ -83,8 +83,8 @@ def launch(script: str, arguments: tuple[str, ...], gpus: str, hosts: str, **opt
     are ended, the end of its log is shown, and its exit code is returned. With --restart the job
     begins again, and goes on from its newest checkpoint if it keeps and loads any; exit code 2, a
     mistake in the script, its options or its environment, ends it all the same. In a job with
-    servers a process that was killed starts again alone: the others go back to the checkpoint with
-    it (FLAGS_rewind), or with FLAGS_durability=step wait for it, and the job goes on where it was.
+    servers a process that was killed starts again alone: the others end with exit code 75 and are
+    started again from the checkpoint (FLAGS_rewind), or with FLAGS_durability=step wait for it.
     Outside sync mode, jobs with checkpoints and several trainers need FLAGS_rewind=0 with it.
     With --hosts the same command runs on each node, with its own --host. Options of bireme stand
     before SCRIPT; everything after it belongs to the script. In a script that takes its role as

@@ -43,7 +43,7 @@ FLOORS = (
     "runtime",
     "io",
     "dataset export",
-    "rewinding",
+    "recovery",
     "net",
     "collective",
     "average contrib core debugger distributed evaluator install_check metrics profiler",

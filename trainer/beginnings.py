@@ -7,7 +7,7 @@ While processes go back to a checkpoint, parts of a newer one may still be writt
 from bireme.errors import PeerLost
 from bireme.io.predecessor import begun_with
 from bireme.ir import DistributedMode
-from bireme.rewinding import allowed, check_mode
+from bireme.recovery.restarts import allowed, check_mode
 
 from .native_server import NativeServer
 from .server_pool import ServerPool

@@ -13,7 +13,7 @@ from bireme.monitoring.counters import tally
 from bireme.net.carriers import Dial, Endpoint
 from bireme.net.grpc_client import GrpcEndpoint
 from bireme.net.heartbeat import times
-from bireme.rewinding import rewind, rewound
+from bireme.recovery.restarts import restart_after, restarted
 
 from .trainer import Trainer, leave_now
 
@@ -51,7 +51,7 @@ class Registry:
             if number not in self.known:
                 self._begin()
                 tally.enter("trainer", number)
-                tally.rewinds = rewound()
+                tally.rewinds = restarted()
                 self.known[number] = Trainer(number, self.dial, times(), leave_now)
             return self.known[number]
 
@@ -106,7 +106,7 @@ class Registry:
             return
         for trainer in list(self.known.values()):
             trainer.abort(describe(error))
-        rewind(error)
+        restart_after(error)
 
 
 trainers = Registry()

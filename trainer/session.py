@@ -18,7 +18,7 @@ from bireme.net.frames import decode, encode
 from bireme.net.membership import JobSize
 from bireme.net.memory import Arena, available
 from bireme.net.processes import this_process
-from bireme.rewinding import allowed
+from bireme.recovery.restarts import allowed
 
 from .job_state import JobState
 
@@ -67,7 +67,7 @@ def greet(endpoint: Endpoint, job: JobState) -> Session:
         try:
             return _greeted(endpoint, job, _arena(), min(left, 10.0))[0]
         except (Unreachable, DeadlineExceeded, PeerLost, ConfigError) as error:
-            former = isinstance(error, PeerLost | ConfigError)  # a server that has yet to rewind
+            former = isinstance(error, PeerLost | ConfigError)  # a server that is to end as well
             if former and not (allowed() and time.monotonic() - began < job.times.silence):
                 raise
             waited = time.monotonic() - began

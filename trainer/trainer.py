@@ -13,7 +13,7 @@ from bireme.monitoring.counters import tally
 from bireme.net import messages as m
 from bireme.net.carriers import Dial, Unreachable
 from bireme.net.heartbeat import Heartbeat, Times
-from bireme.rewinding import rewind
+from bireme.recovery.restarts import restart_after
 from bireme.runtime.scope import Scope
 
 from .beginnings import agree
@@ -219,6 +219,6 @@ class Trainer:
 
 def leave_now(error: BiremeError) -> None:
     """The job has failed and this process does not notice: say so, and end it."""
-    rewind(error)
+    restart_after(error)
     show(error)
     os._exit(1)

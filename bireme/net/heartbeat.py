@@ -14,7 +14,7 @@ from typing import Protocol
 
 from bireme import flags
 from bireme.errors import BiremeError, DeadlineExceeded, FormatError, PeerLost, ProtocolError
-from bireme.rewinding import rewound
+from bireme.recovery.restarts import restarted
 
 from . import messages as m
 from .carriers import Endpoint, Unreachable
@@ -52,7 +52,7 @@ def times() -> Times:
         silence=0.6 * heartbeat,
         away=heartbeat,
         deadline=flags.get("rpc_deadline") / 1000,
-        join=float(flags.get("rejoin_seconds" if rewound() else "join_seconds")),
+        join=float(flags.get("rejoin_seconds" if restarted() else "join_seconds")),
         rejoin=float(flags.get("rejoin_seconds")),
         grace=0.15 * heartbeat,
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bireme.errors import ConfigError
+from bireme.recovery.restarts import COUNT, RESTART
 
 from ..role_maker import FIRST_ARE_SERVERS, MEETING, PEERS, SERVERS
 from ..scripts.uncaught import MISTAKE, USER_MISTAKE
@@ -95,12 +96,13 @@ _UNLESS_MISTAKEN = (
 
 
 def _rewinds(job: Job) -> bool:
-    """Whether processes that lose a peer go back to the newest checkpoint in place."""
+    """Whether processes that lose a peer go back to the newest checkpoint."""
     return bool(job.restart and job.server_count)
 
 
 def _task(job: Job) -> str:
-    """One task: a process that is killed by a signal is started again, if the others wait for it.
+    """One task: a process that is killed by a signal, or asks for it by its exit code, is started
+    again, if the others wait for it.
     Of a mistake it tells the batch script: what srun returns is the end of those that it kills.
     """
     command = shlex.join(_command(job))
@@ -108,8 +110,10 @@ def _task(job: Job) -> str:
         return command
     run = f"{command}; code=$?"
     if _rewinds(job):
-        again = '[ "$code" -gt 128 ] && [ "$code" != 143 ]'
-        run = f"for n in $(seq 0 {job.restart}); do {run}; {again} || break; done"
+        back = f'[ "$code" = {RESTART} ] && [ $((++back)) -le {job.restart} ]'
+        killed = '[ "$code" -gt 128 ] && [ "$code" != 143 ]'
+        again = f"{back} || {{ {killed} && [ $((++killed)) -le {job.restart} ]; }}"
+        run = f"back=0 killed=0; while :; do {COUNT}=$back {run}; {again} || break; done"
     told = 'scancel --batch --signal=USR1 "$SLURM_JOB_ID"'
     run += f'; [ "$code" = {USER_MISTAKE} ] && {told}; exit $code'
     return f"bash -c {shlex.quote(run)}"
@@ -163,7 +167,7 @@ def _indexed_job(
     device = _DEVICE if job.gpus and role == "trainer" else ""
     return _JOB.format(
         name=name, role=role, count=count, image=json.dumps(image), own=own, port=PORT,
-        retries=job.restart * (1 if _rewinds(job) else count), command=json.dumps(_command(job)),
+        retries=job.restart * count, command=json.dumps(_command(job)),
         variables="\n".join(lines), device=device, mistake=USER_MISTAKE,
     )  # fmt: skip
 

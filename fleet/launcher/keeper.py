@@ -44,7 +44,7 @@ Seen = tuple[int, int]  # the parent of a process, and when it was started
 def _exec(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(number, signal.SIG_DFL)
-    os.execve(command[0], list(command), environ)
+    os.execvpe(command[0], list(command), dict(environ))
 
 
 def main(control: int, pids: int, command: Sequence[str], execute: Execute = _exec) -> NoReturn:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from bireme.job_token import ensure_token
+from bireme.recovery import restarts
 
 from ..scripts.uncaught import MISTAKE, USER_MISTAKE
 from ..signals import ENDING
@@ -29,7 +30,7 @@ from .verdicts import origin_of, others_of, process_of, strays_of, verdict_on
 __all__ = ["Watch", "run_job"]
 
 TICK = 0.2
-RESTART = "BIREME_RESTART_COUNT"  # number of restarts of the job, for its processes
+ATTEMPT = "BIREME_RESTART_COUNT"  # number of restarts of the job, for its processes
 REWIND = "FLAGS_rewind"  # how often a process of the job may go back to the newest checkpoint
 MISTAKE_GRACE = 1.0  # seconds that the others have to end after a user's mistake
 TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
@@ -66,11 +67,11 @@ def run_job(
         environ.setdefault(REWIND, str(job.restart))
     left, attempt = job.restart, 0
     while True:
-        given = {**environ, RESTART: str(attempt)}
-        restarts = Restarts(left, job.restart, _survives(job, environ))
+        given = {**environ, ATTEMPT: str(attempt)}
+        kept = Restarts(left, job.restart, _survives(job, environ), _rewinds(environ))
         here = runner or LocalMachine()
-        code, stopped = _run_once(job, given, here, announce or listed, restarts)
-        left = restarts.left
+        code, stopped = _run_once(job, given, here, announce or listed, kept)
+        left = kept.left
         mistaken = code == USER_MISTAKE
         if code == 0 or stopped or left == 0 or mistaken:
             if mistaken and left:
@@ -86,25 +87,44 @@ def _survives(job: Job, environ: Mapping[str, str]) -> bool:
     """Whether a process that is killed can be started again alone: it continues where it was, or
     the others go back to the newest checkpoint with it.
     """
-    ready = environ.get("FLAGS_durability") == "step" or environ.get(REWIND, "0") != "0"
+    ready = environ.get("FLAGS_durability") == "step" or _rewinds(environ) > 0
     return job.server_count > 0 and ready
+
+
+def _rewinds(environ: Mapping[str, str]) -> int:
+    """How often each process may go back to the newest checkpoint."""
+    given = environ.get(REWIND, "")
+    return int(given) if given.isdecimal() else 0  # the processes refuse anything else
 
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts that a job has left; `single`: of a killed process they take this alone."""
+    """The restarts that a job has left; `single`: of a killed process they take this alone.
+    `rewinds`: of each process that asks for it by its exit code.
+    """
 
     left: int
     allowed: int
     single: bool
+    rewinds: int = 0
     start: Callable[[Seat], Child] | None = None
 
     def successor(self, child: Child) -> Child | None:
         """A process in the place of one that has ended; None if it cannot be replaced."""
-        if self.start is None or not self.left or not (self.single and child.killed):
+        if self.start is None or not self.single:
+            return None
+        if child.exit_code == restarts.RESTART and restarts.count(_counted(child)) <= self.rewinds:
+            variables = {**child.seat.variables, restarts.COUNT: _counted(child)}
+            return self.start(replace(child.seat, variables=variables))
+        if not self.left or not child.killed:
             return None
         self.left -= 1
         return self.start(child.seat)
+
+
+def _counted(child: Child) -> str:
+    before = child.seat.variables.get(restarts.COUNT, "")
+    return restarts.counted(before, bool(child.seen.get("step")))
 
 
 def _run_once(
@@ -254,10 +274,12 @@ class Watch:
         child.close()
         self.children[self.children.index(child)] = fresh
         self._follow(fresh)
-        allowed = self._restarts.allowed
+        code, allowed = child.exit_code, self._restarts.allowed
         self._display.say(
-            f"{child.seat} was killed (exit code {child.exit_code}); restarting it alone "
+            f"{child.seat} was killed (exit code {code}); restarting it alone "
             f"({allowed - self._restarts.left} of {allowed})"
+            if child.killed
+            else f"{child.seat} goes back to the newest checkpoint (exit code {code})"
         )
         return True
 

@@ -21,7 +21,7 @@ from bireme.logs import logger
 from bireme.net.layouts import Value
 from bireme.net.membership import UNTOLD, JobSize
 from bireme.paths import is_url
-from bireme.rewinding import check_mode
+from bireme.recovery.restarts import check_mode
 
 from ..rules.events import Apply, Shared
 from ..rules.rounds import mode_of

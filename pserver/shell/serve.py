@@ -24,7 +24,7 @@ from bireme.net import messages as m
 from bireme.net.error_replies import raised
 from bireme.net.grpc_server import listening, native_methods, unary_methods
 from bireme.net.socket_server import accepting
-from bireme.rewinding import allowed, rewind, rewound
+from bireme.recovery.restarts import allowed, restart_after, restarted
 from bireme.runtime.context import Env
 from bireme.runtime.effects import Effect, EffectContext
 
@@ -52,7 +52,7 @@ def limits() -> Limits:
     return Limits(
         silence=heartbeat,
         quiet=float(flags.get("worker_update_interval_secs")),
-        join=float(flags.get("rejoin_seconds" if rewound() else "join_seconds")),
+        join=float(flags.get("rejoin_seconds" if restarted() else "join_seconds")),
         patience=max(1.0, flags.get("rpc_deadline") / 1000 - 5),
         farewell=max(1.0, 0.2 * heartbeat),
         early=int(flags.get("rpc_early_calls")),
@@ -84,7 +84,7 @@ class Serving(Effect):
             return self._context.executor.prepare(program, block, env.scope)
 
         starts_over = True
-        withdraw = at_exit(rewind) if allowed() else None
+        withdraw = at_exit(restart_after) if allowed() else None
         with _owning(settings) as lock:
             while starts_over:
                 updates = Updates(program, settings, env.scope, prepare)
@@ -151,7 +151,7 @@ def host(settings: Settings, updates: Updates, times: Limits, known: Known | Non
         updates.shards,
     )
     tally.enter("server", settings.index)
-    tally.rewinds = rewound()
+    tally.rewinds = restarted()
     tally.sources.append(view)
     try:
         with blas.SINGLE:  # updates run on a thread of their own, from which BLAS takes no orders

@@ -87,10 +87,11 @@ def test_every_rank_of_an_all_reduce_job_knows_its_place(script: str) -> None:
     assert [role.endpoint for role in roles] == list(roles[0].trainer_endpoints)
 
 
-def test_pods_that_lose_one_go_back_in_place_while_it_alone_is_started_again(script: str) -> None:
+def test_pods_that_lose_one_are_started_again_with_it(script: str) -> None:
+    """Each of them counts as failed."""
     _, *jobs = documents(Job(script, servers=2, trainers=3, restart=4))
     for job in jobs:
-        assert job["spec"]["backoffLimit"] == 4
+        assert job["spec"]["backoffLimit"] == 4 * job["spec"]["completions"]
         assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"  # its index stays
         assert {environ["FLAGS_rewind"] for environ in pods(job)} == {"4"}
     for job in documents(Job(script))[1:]:
@@ -134,9 +135,9 @@ SCANCEL = """#!/usr/bin/env bash
 """
 
 
-def ran(job: Job, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+def ran(job: Job, folder: Path, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
     """A batch script as it runs where srun is ours."""
-    text = emit("slurm", job)
+    text = text or emit("slurm", job)
     tasks = next(line for line in text.splitlines() if line.startswith("#SBATCH --ntasks="))
     for name, script in (("srun", SRUN), ("scancel", SCANCEL)):
         (folder / name).write_text(script)
@@ -197,6 +198,25 @@ def test_a_killed_task_alone_begins_again(tmp_path: Path) -> None:
     done = ran(Job(str(tmp_path / "dies.py"), servers=1, trainers=1, restart=2), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(done.stdout.splitlines()) == ["0 2", "1 2", "1 2"]
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize(("times", "code"), [(2, 0), (3, 75)])
+def test_a_task_that_asks_to_be_started_again_is_so_often(
+    tmp_path: Path, times: int, code: int
+) -> None:
+    (tmp_path / "asks.py").write_text(
+        "import os\n"
+        "back = int(os.environ['BIREME_REWINDS'])\n"
+        "if os.environ['SLURM_PROCID'] == '1':\n"
+        "    print('back', back, flush=True)\n"
+        f"    raise SystemExit(75 if back < {times} else 0)\n"
+    )
+    job = Job(str(tmp_path / "asks.py"), servers=1, trainers=1, restart=2)
+    text = emit("slurm", job).replace("seq 0 2", "seq 0 0")  # without repeating the step
+    done = ran(job, tmp_path, text=text)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stdout.splitlines() == ["back 0", "back 1", "back 2"]
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,16 @@
-"""A process that has lost a peer starts itself again, so often and not more."""
+"""A process that has lost a peer asks to be started again, so often and not more."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import bireme as fluid
-from bireme import rewinding
 from bireme.errors import Aborted, BiremeError, ConfigError, PeerLost
 from bireme.ir import DistributedMode
 from bireme.monitoring.counters import tally
+from bireme.recovery import restarts
 from tests.support.cluster import cluster, descending, tiny_server
 
 
@@ -19,65 +19,66 @@ def lost() -> PeerLost:
 
 
 @pytest.fixture(autouse=True)
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """With what the process would start itself again."""
-    made: list[Any] = []
-    monkeypatch.setattr(rewinding, "_start_again", made.append)
+def codes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The exit codes with which the process would have ended."""
+    made: list[int] = []
+    monkeypatch.setattr("os._exit", made.append)
     monkeypatch.setattr(tally, "steps", 3)
-    monkeypatch.delenv(rewinding.COUNT, raising=False)
+    monkeypatch.delenv(restarts.COUNT, raising=False)
     fluid.set_flags({"FLAGS_rewind": 2})
     yield made
     fluid.set_flags({"FLAGS_rewind": 0})
 
 
-def test_who_is_missing_is_told(
-    started: list[Any], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+def test_the_lost_peer_is_named(
+    codes: list[int], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    rewinding.rewind(lost())
-    assert started == [{rewinding.COUNT: "1,0"}]
+    restarts.restart_after(lost())
+    assert codes == [75]
     said = capsys.readouterr().err
     assert (
         "bireme: PeerLost: trainer 1 is lost: its process has ended\n  trainer 1, step 7\n" in said
     )
     assert (
-        "going back to the newest checkpoint (1 of 2), and waiting 60 s for trainer 1"
+        "going back to the newest checkpoint (1 of 2): this process ends with exit code 75"
         in caplog.text
     )
 
 
 @pytest.mark.parametrize("error", [None, ValueError("mine"), Aborted("trainer 1 gave up", peer="")])
-def test_other_ends_are_ends(error: BiremeError | None, started: list[Any]) -> None:
-    rewinding.rewind(error)
-    assert not started
+def test_other_ends_are_ends(error: BiremeError | None, codes: list[int]) -> None:
+    restarts.restart_after(error)
+    assert not codes
 
 
-def test_without_the_flag_a_loss_is_an_end(started: list[Any]) -> None:
+def test_without_the_flag_a_loss_is_an_end(codes: list[int]) -> None:
     fluid.set_flags({"FLAGS_rewind": 0})
-    rewinding.rewind(lost())
-    assert not started
+    restarts.restart_after(lost())
+    assert not codes
 
 
 def test_the_number_of_times_is_bounded(
-    started: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    codes: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv(rewinding.COUNT, "2,0")
-    rewinding.rewind(lost())
-    assert not started
+    monkeypatch.setenv(restarts.COUNT, "2,0")
+    restarts.restart_after(lost())
+    assert not codes
     assert "after 2 times: FLAGS_rewind allows no more" in caplog.text
 
 
-def test_lives_without_a_step_end_soon(
-    started: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_restarts_without_a_step_end_soon(
+    codes: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fluid.set_flags({"FLAGS_rewind": 100})
     monkeypatch.setattr(tally, "steps", 0)
-    for life in range(rewinding.IDLE - 1):
-        monkeypatch.setenv(rewinding.COUNT, f"{life},{life}")
-        rewinding.rewind(lost())
-    assert len(started) == rewinding.IDLE - 1
-    monkeypatch.setenv(rewinding.COUNT, started[-1][rewinding.COUNT])
-    rewinding.rewind(lost())
-    assert len(started) == rewinding.IDLE - 1
+    for _ in range(restarts.IDLE - 1):
+        restarts.restart_after(lost())
+        monkeypatch.setenv(
+            restarts.COUNT, restarts.counted(os.environ.get(restarts.COUNT, ""), stepped=False)
+        )
+    assert codes == [75] * (restarts.IDLE - 1)
+    restarts.restart_after(lost())
+    assert codes == [75] * (restarts.IDLE - 1)
     assert "without any progress" in caplog.text
 
 
@@ -86,7 +87,7 @@ UNEQUAL = [DistributedMode.ASYNC, DistributedMode.HALF_ASYNC, DistributedMode.GE
 
 
 @pytest.fixture
-def saving(started: list[Any], tmp_path: Path) -> Iterator[None]:
+def saving(codes: list[int], tmp_path: Path) -> Iterator[None]:
     """With checkpoints."""
     fluid.set_flags({"FLAGS_checkpoint_dir": str(tmp_path)})
     yield
