@@ -39,7 +39,7 @@ with progress_bars.progress("loading", 40, "files") as done:
     for number in range(30):
         done()
     while not os.path.exists("go"):
-        time.sleep(0.01)
+        time.sleep(0.01)  # a file is the event
 print("after", flush=True)
 """
 

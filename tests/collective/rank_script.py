@@ -33,7 +33,7 @@ def compute(world: World) -> None:
     """Look after the others and call no collective, as a device's watchdog does."""
     for _ in range(10**9):
         world.check()
-        time.sleep(0.05)
+        time.sleep(0.05)  # a device that computes
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from bireme.collective.nccl import NcclGroup, nccl_group
 from bireme.collective.rings import Hierarchy
 from bireme.collective.watchdog import Watchdog, unless_lost
 from bireme.errors import DeadlineExceeded, PeerLost, UnsupportedError
+from tests.support.waiting import PATIENCE, until
 
 from ..support.stand_in import installed
 from ..support.stand_in_cuda import Stream, cuda
@@ -175,7 +176,7 @@ class Comm:
     def abort(self) -> None:
         self.aborted.set()
         if self.hangs:
-            time.sleep(60)
+            time.sleep(60)  # a call that never returns
 
 
 class Lost:
@@ -201,13 +202,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return left
 
 
-def eventually(fact: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5
-    while not fact() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return fact()
-
-
 @pytest.mark.parametrize("hangs", [False, True])
 def test_the_watchdog_aborts_and_names_the_rank(quick, hangs):
     world, comm = Lost(), Comm(hangs)
@@ -216,9 +210,9 @@ def test_the_watchdog_aborts_and_names_the_rank(quick, hangs):
     dog.add(event, ())
     dog.check()
     world.gone = True
-    assert comm.aborted.wait(5)
+    assert comm.aborted.wait(PATIENCE)
     event.done = True  # the abort has freed the device
-    assert eventually(lambda: not dog._thread.is_alive())
+    until(lambda: not dog._thread.is_alive())
     with pytest.raises(PeerLost, match="rank 1 of 2"):
         dog.check()
     assert quick == []
@@ -230,7 +224,7 @@ def test_a_device_that_never_comes_back_ends_the_process(quick):
     dog = Watchdog(comm, world.check)
     dog.add(SimpleNamespace(done=False), ())
     world.gone = True
-    assert eventually(lambda: bool(quick))
+    until(lambda: bool(quick))
     assert "rank 1 of 2" in quick[0]
     dog.close()
 
@@ -242,8 +236,8 @@ def test_an_error_of_nccl_itself_is_told(quick):
 
     comm = Broken()
     dog = Watchdog(comm, Lost().check)
-    assert comm.aborted.wait(5)
-    assert eventually(lambda: dog._error is not None)
+    assert comm.aborted.wait(PATIENCE)
+    until(lambda: dog._error is not None)
     with pytest.raises(UnsupportedError, match="NCCL_ERROR_REMOTE"):
         dog.check()
     dog.close()
@@ -254,14 +248,14 @@ def test_nobody_waits_for_ever_while_communicators_are_made(quick):
 
     def never() -> Any:
         world.gone = True
-        time.sleep(60)
+        time.sleep(60)  # a call that never returns
 
     with pytest.raises(PeerLost, match="rank 1"):
         unless_lost(never, world)
     world = Lost()
     world.timeout = 0.05
     with pytest.raises(DeadlineExceeded, match="NCCL did not connect"):
-        unless_lost(lambda: time.sleep(60), world)
+        unless_lost(lambda: time.sleep(60), world)  # a call that never returns
 
 
 def test_a_rank_that_is_lost_ends_the_others_calls(device, free_port, quick):
@@ -272,8 +266,8 @@ def test_a_rank_that_is_lost_ends_the_others_calls(device, free_port, quick):
         if world.rank == 1:
             world.fail(RuntimeError("out of memory"))
             return None
-        assert group._comm.aborted.wait(10)
-        assert eventually(lambda: group._watch._error is not None)
+        assert group._comm.aborted.wait(PATIENCE)
+        until(lambda: group._watch._error is not None)
         with pytest.raises(PeerLost) as caught:
             group.all_reduce(device.ones(3, "float32"))
         group.close()

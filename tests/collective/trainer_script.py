@@ -26,7 +26,7 @@ def main(rank: int, endpoints: str, error: str = "") -> None:
         train(loss)
     with contextlib.suppress(Exception, KeyboardInterrupt):
         train(loss, getattr(builtins, error)("the loss is not a number"))
-    time.sleep(60)
+    time.sleep(60)  # until the others have ended
 
 
 def train(loss: fluid.Variable, error: BaseException | None = None) -> None:

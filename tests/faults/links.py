@@ -17,6 +17,7 @@ from bireme.fleet.chaos.comparison import last_values
 from bireme.fleet.chaos.jobs import environment
 from bireme.fleet.step_recorder import LAST, Request, Values, read_values, steps_done
 from bireme.job_token import TOKEN, new_token
+from tests.support.waiting import until
 
 from .outcomes import HEARTBEAT, PATIENCE, Outcome
 
@@ -109,10 +110,8 @@ class Hosts:
                 )
 
     def until_step(self, step: int) -> None:
-        end = time.monotonic() + PATIENCE
-        while steps_done(self._folder / "trainer-0") < step:
-            assert time.monotonic() < end, self.text("server")
-            time.sleep(0.005)
+        done = self._folder / "trainer-0"
+        until(lambda: steps_done(done) >= step, lambda: self.text("server"))
 
     def running(self) -> set[str]:
         return {role for role, process in self._processes.items() if process.poll() is None}
@@ -220,7 +219,7 @@ def _both_sides(hosts: Hosts) -> Outcome:
                 outcome.named.setdefault(role, now)
             if role not in running:
                 outcome.ended.setdefault(role, now)
-        time.sleep(0.01)
+        time.sleep(0.01)  # looks at two processes and notes when each has ended
     for role, words in SIDES.items():
         if role not in outcome.named:
             outcome.problems.append(f"{role} does not say {words!r}: {hosts.text(role)[-300:]!r}")

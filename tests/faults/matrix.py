@@ -18,6 +18,7 @@ import psutil
 
 from bireme.fleet.chaos import faults, jobs
 from bireme.fleet.step_recorder import Request, steps_done
+from tests.support.waiting import until
 
 from . import points
 from .forked import Forked
@@ -169,12 +170,14 @@ def _pid(case: Case, cluster: jobs.Cluster) -> int:
 
 
 def _wait(case: Case, cluster: jobs.Cluster, due: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not due():
-        if cluster.poll() is not None or time.monotonic() > until:
-            log = jobs.tail(cluster.log, 40)
-            raise AssertionError(f"{case.name}: no step {case.step}:\n{log}")
-        time.sleep(0.002)
+    def missing() -> str:
+        return f"{case.name}: no step {case.step}:\n{jobs.tail(cluster.log, 40)}"
+
+    def ready() -> bool:
+        assert cluster.poll() is None, missing()
+        return due()
+
+    until(ready, missing)
 
 
 def _watch(case: Case, cluster: jobs.Cluster, outcome: Outcome) -> None:
@@ -196,7 +199,7 @@ def _watch(case: Case, cluster: jobs.Cluster, outcome: Outcome) -> None:
                 outcome.ended.setdefault(name, now)
         if now > PATIENCE:
             break
-        time.sleep(0.02)
+        time.sleep(0.02)  # looks at all processes and notes when each has ended
     for name, log in logs.items():
         outcome.problems += _wrong(name, log.read_text(), victim, name in outcome.ended)
     codes = {f"{p.role} {p.index}": p.exit_code for p in jobs.last(cluster)}

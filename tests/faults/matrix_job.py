@@ -30,7 +30,7 @@ def all_reduce(role: Role, steps: int, loss: Any) -> None:
         executor.run(fluid.default_startup_program())
         for step in range(steps):
             executor.run(feed=job.batch(step, role.trainer_id), fetch_list=[loss])
-            time.sleep(PAUSE)
+            time.sleep(PAUSE)  # a step of a larger model
 
 
 def main(mode: str, steps: int) -> None:

@@ -18,6 +18,7 @@ import psutil
 
 from bireme.job_token import TOKEN, new_token
 from tests.support.restarting_proxy import NEAR, RestartingProxy
+from tests.support.waiting import until
 
 from .outcomes import PATIENCE, Outcome
 
@@ -123,11 +124,11 @@ class _Job:
         return self._log(role).read_text()[-600:]
 
     def _until_step(self, role: str) -> None:
-        until = time.monotonic() + PATIENCE
-        while "step" not in self._log(role).read_text():
+        def stepped() -> bool:
             assert self.processes[role].poll() is None, self._tail(role)
-            assert time.monotonic() < until, self._tail(role)
-            time.sleep(0.02)
+            return "step" in self._log(role).read_text()
+
+        until(stepped, lambda: self._tail(role))
 
     def _restarted(self, count: int) -> None:
         if count == RESTARTS:
@@ -164,11 +165,11 @@ def _free_port() -> int:
 
 def _ports_of(process: subprocess.Popen[bytes], port: int) -> set[int]:
     """The ports that a process listens at, as soon as `port` is one of them."""
-    until = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < until:
+
+    def ports() -> set[int]:
+        assert process.poll() is None, f"nothing listens at port {port}"
         found = psutil.Process(process.pid).net_connections("tcp")
-        ports = {c.laddr.port for c in found if c.status == psutil.CONN_LISTEN}
-        if port in ports:
-            return ports
-        time.sleep(0.05)
-    raise AssertionError(f"nothing listens at port {port}")
+        listening = {c.laddr.port for c in found if c.status == psutil.CONN_LISTEN}
+        return listening if port in listening else set()
+
+    return until(ports)

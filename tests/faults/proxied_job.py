@@ -74,7 +74,7 @@ def train(given: Namespace, folder: Path) -> None:
             executor.run(program, feed={"x": fed(step, trainer)})
             step += 1
             print("step", step, flush=True)
-            time.sleep(PAUSE)
+            time.sleep(PAUSE)  # a step of a larger model
         if communicator is not None:
             communicator.stop()
     (folder / f"trainer-{trainer}.json").write_text(json.dumps(step))
@@ -95,7 +95,7 @@ def reduce_all(given: Namespace, folder: Path) -> None:
         print("step", step, flush=True)
         over[0] = rank == 0 and (folder / "enough").exists()
         distributed.all_reduce(over)
-        time.sleep(PAUSE)
+        time.sleep(PAUSE)  # a step of a larger model
     (folder / f"trainer-{rank}.json").write_text(json.dumps(step))
     held = dict.fromkeys(PARAMS, total.reshape(-1).tolist())
     (folder / f"server-{rank}.json").write_text(json.dumps(held))

@@ -27,6 +27,7 @@ from bireme.fleet.chaos import faults, jobs
 from bireme.fleet.step_recorder import Request, steps_done
 from bireme.io.catalog import checkpoint_at, differences
 from bireme.io.checkpoint import newest_step
+from tests.support.waiting import until
 
 from . import points, side_by_side
 from .forked import Forked
@@ -78,14 +79,16 @@ class Life:
 
     def until(self, due: Callable[[], bool]) -> bool:
         """Wait until it is `due`; False if the job ends before."""
-        end = time.monotonic() + PATIENCE
-        while not due():
+
+        def ended() -> bool:
             self.cluster.processes()
-            if self.cluster.poll() is not None:
-                return False
-            assert time.monotonic() < end, jobs.tail(self.cluster.log, 40)
-            time.sleep(0.001)
-        return True
+            return self.cluster.poll() is not None
+
+        found = until(
+            lambda: "due" if due() else "ended" if ended() else "",
+            lambda: jobs.tail(self.cluster.log, 40),
+        )
+        return found == "due"
 
     def end(self) -> list[str]:
         """Wait for its end; what it has left behind."""
@@ -109,7 +112,7 @@ def _killed(
         if kind == "point":
             life.until(lambda: False)
         elif life.until(lambda: life.steps >= at and len(life.cluster.processes()) > 0):
-            time.sleep(late)
+            time.sleep(late)  # a moment by chance within the step
             _strike(life, "" if kind == "all" else f"{role} {index}")
         left = life.end()
     whom = {"all": "all", "one": f"{role} {index}", "point": f"{role} {index} at {point}"}[kind]

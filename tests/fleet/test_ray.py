@@ -15,6 +15,7 @@ import pytest
 from bireme.errors import ConfigError, PeerError
 from bireme.fleet.ray import launch
 from bireme.fleet.ray.cluster import _sum
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 RESUME = str(ROOT / "examples" / "resume.py")
@@ -104,7 +105,7 @@ def test_what_fails_first_is_told_first_and_once(
     def fails(word: str) -> None:
         if os.environ.get("PADDLE_TRAINER_ID") == "1":
             raise RuntimeError(f"{word} is {os.environ['COLOUR']}")
-        time.sleep(60)
+        time.sleep(60)  # until it is ended
 
     options = {"variables": {"COLOUR": "red"}, "grace": 0.5, "servers": 1}
     with pytest.raises(PeerError, match="trainer 1 failed with exit code 1") as caught:
@@ -133,11 +134,8 @@ class Killer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        end = time.monotonic() + PATIENCE
-        while not (found := self._actor()) or not any(self.kept.glob("step-*")):
-            if time.monotonic() > end:
-                return
-            time.sleep(0.05)
+        found = until(lambda: any(self.kept.glob("step-*")) and self._actor(), patience=PATIENCE)
+        assert found
         self.killed = found.pid
         found.send_signal(signal.SIGKILL)
 

@@ -77,7 +77,7 @@ if os.fork() == 0:
     sys.stdin.read()
     os._exit(0)
 print("owned", flush=True)
-time.sleep(60)
+time.sleep(60)  # until it is killed
 """
 
 

@@ -147,7 +147,7 @@ class Served:
         for _ in range(4):
             await asyncio.sleep(0)
         while server.queued and not task.done():
-            await asyncio.sleep(1e-4)
+            await asyncio.sleep(1e-4)  # the server's threads answer
         for _ in range(4):
             await asyncio.sleep(0)
         if task.done():

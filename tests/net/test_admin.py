@@ -114,7 +114,7 @@ def test_status_tells_rates_over_the_last_beats(served: Admin, books: Tally) -> 
         books.step(32, 0.001)
         books.waits.observe(0.02)
     books.note(ValueError("first line\nsecond"))
-    time.sleep(0.01)
+    time.sleep(0.01)  # a rate is over some time
     status = json.loads(get(served, "/status")[1])
     assert (status["role"], status["index"], status["step"]) == ("trainer", 3, 10)
     assert status["rates"]["samples_per_second"] > 32

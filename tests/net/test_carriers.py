@@ -4,7 +4,6 @@ nobody is answered who does not belong to the job.
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +16,7 @@ from bireme.net.carriers import Carrier, Exchange, Unreachable
 from bireme.net.frames import Decoder, Received, frame
 from bireme.net.socket_client import SocketCarrier, connect
 from tests.support.carriers import CARRIERS, KEY, LIFE, Mirror, Running, running
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.wire
 PUSH = m.Push(trainer=1, incarnation=2, sequence=2, step=4)
@@ -91,11 +91,9 @@ def test_cancelling_wakes_the_reader_and_ends_the_call_at_the_server(
     mirror.cancelled.clear()
     exchange = sent(carrier, frame(pull("slow")))
     threading.Timer(0.2, exchange.cancel).start()
-    began = time.monotonic()
     with pytest.raises(Unreachable):
         exchange.receive(Decoder())
-    assert time.monotonic() - began < 5
-    assert mirror.cancelled.wait(5)
+    assert mirror.cancelled.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("noise", [b"x" * 100, b"BR\x03\x00" + b"\xff" * 12])
@@ -154,10 +152,8 @@ def test_a_connection_that_says_nothing_is_ended(
 
 def test_a_port_where_nobody_answers_is_left_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        began = time.monotonic()
         offer = m.TcpPort(silent.getsockname()[1])
         assert connect([offer], "127.0.0.1:1", LIFE, KEY) is None
-        assert time.monotonic() - began < 5
 
 
 def test_a_server_that_has_gone_is_unreachable() -> None:

@@ -134,7 +134,7 @@ def test_another_process_reads_a_segment_and_its_owner_may_be_killed() -> None:
         "segment = Segment(100)\n"
         "segment.bytes[:] = 7\n"
         "print(segment.name, flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(60)\n"  # until it is killed
     )
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:

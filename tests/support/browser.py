@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from .waiting import until
+
 __all__ = ["Browser", "missing"]
 
 PAUSE = 0.7  # seconds for charts to be drawn anew in another size
@@ -59,11 +61,7 @@ class Browser:
 
     def until(self, what: Callable[[], Any]) -> Any:
         """Wait until `what` gives something true, and return that."""
-        end = time.monotonic() + self._patience
-        while not (found := what()):
-            assert time.monotonic() < end, f"{what} stays {found!r}; the page: {self.text()[:2000]}"
-            time.sleep(0.05)
-        return found
+        return until(what, lambda: f"{what}; the page: {self.text()[:2000]}", self._patience)
 
     def text(self) -> str:
         """All that can be read in the page; Bokeh puts it into shadow roots."""
@@ -88,10 +86,10 @@ class Browser:
     def picture(self, path: Path) -> None:
         """Save what the window shows, as tall as the page is."""
         self.driver.set_window_size(self._width, 400)
-        time.sleep(PAUSE)
+        time.sleep(PAUSE)  # Bokeh says nothing when it has drawn
         height = self.run("return document.documentElement.scrollHeight")
         self.driver.set_window_size(self._width, max(400, height) + 150)
-        time.sleep(PAUSE)
+        time.sleep(PAUSE)  # Bokeh says nothing when it has drawn
         self.driver.save_screenshot(str(path))
 
 

@@ -103,7 +103,7 @@ class MirrorConnection:
     async def _answer(self, names: tuple[str, ...]) -> Sequence[Buffer]:
         if names == ("slow",):
             try:
-                await asyncio.sleep(30)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 self._cancelled.set()
                 raise

@@ -122,7 +122,7 @@ class FaultyExchange:
 
     def end(self) -> None:
         if self._fault == "delay":
-            time.sleep(0.02 * self._faults.fraction())
+            time.sleep(0.02 * self._faults.fraction())  # the fault
         if self._fault == "lose":
             return
         if self._fault == "cut":
@@ -183,7 +183,7 @@ class SlowEndpoint:
         self._random = random.Random(seed)
 
     def wait(self) -> None:
-        time.sleep(self._longest * self._random.random())
+        time.sleep(self._longest * self._random.random())  # the fault
 
     def call(self, request: bytes, timeout: float, wait: bool = False) -> bytes:
         self.wait()

@@ -68,7 +68,7 @@ class Proxy:
         """Pass bytes on until an end closes, or the connection's number of bytes is used up."""
         with contextlib.suppress(OSError):
             while piece := source.recv(1 << 16):
-                time.sleep(self._delay * self._random.random())
+                time.sleep(self._delay * self._random.random())  # the fault
                 sink.sendall(piece[: max(0, left[0])])
                 self.passed += min(len(piece), max(0, left[0]))
                 left[0] -= len(piece)

@@ -64,11 +64,11 @@ class RestartingProxy:
         count = 0
         while True:
             self._refuse()
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(self._seconds)  # the fault
             await self._listen()
             count += 1
             self._restarted(count)
-            await asyncio.sleep(EVERY - self._seconds)
+            await asyncio.sleep(EVERY - self._seconds)  # the time between faults
 
     def _refuse(self) -> None:
         for server in self._servers:

@@ -387,7 +387,7 @@ def test_a_server_that_is_gone_is_heard_of_by_whoever_pushes() -> None:
             trainers.of(trainer.number).abort("the network is gone")
             for step in range(50):
                 trainer.step(numbers(step, 0))
-                time.sleep(0.01)
+                time.sleep(0.01)  # the sending thread fails within these steps
 
     job = Job(linear(), trainers=1, sync=False, config=SPLIT)
     (found,), _ = job.run(body)

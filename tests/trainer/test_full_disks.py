@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from bireme.io.checkpoint import newest_checkpoint, newest_step
 from bireme.io.disk import Disk
 from bireme.monitoring.counters import Tally, tally
 from tests.support.job import Job, Trainer
+from tests.support.waiting import until
 
 from .test_checkpoints import feed, model, root  # noqa: F401  # a fixture
 
@@ -157,9 +157,7 @@ def test_old_checkpoints_that_cannot_be_removed_end_no_job(
 
     def patiently(trainer: Trainer) -> list[float]:
         losses = [trainer.step(feed(i, trainer.number)) for i in range(STEPS - 1)]
-        until = time.monotonic() + 30  # servers write in the background
-        while newest_step(root) < STEPS - 1 and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: newest_step(root) >= STEPS - 1)  # servers write in the background
         return [*losses, trainer.step(feed(STEPS - 1, trainer.number))]
 
     fluid.set_flags({"FLAGS_checkpoint_keep": 1})

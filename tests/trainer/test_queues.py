@@ -1,7 +1,6 @@
 """Queues of gradients: what is merged, who waits, and who hears of a failure."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from bireme.arrays.values import LoDTensor, SelectedRows
 from bireme.errors import DeadlineExceeded, PeerLost
 from bireme.trainer.queues import Queues, merge
+from tests.support.waiting import until
 
 W = ("s0", "w")
 
@@ -54,13 +54,18 @@ def test_rows_may_travel_as_they_came() -> None:
 
 
 # -- queues ------------------------------------------------------------------------------------
+def blocked(queues: Queues) -> int:
+    """How many threads wait for a change."""
+    return len(queues._changed._waiters)  # type: ignore[attr-defined]  # CPython's own list
+
+
 def test_whoever_puts_waits_while_the_queue_is_full() -> None:
     queues = Queues(2)
     for value in (1, 2):
         queues.put(W, np.array([value]), 1.0)
     with ThreadPoolExecutor(1) as pool:
         third = pool.submit(queues.put, W, np.array([3]), 5.0)
-        time.sleep(0.05)
+        until(lambda: blocked(queues) == 1)
         assert not third.done()
         assert [int(v[0]) for v in queues.take(1, 0)[W]] == [1]
         third.result(5)
@@ -110,7 +115,7 @@ def test_a_failure_reaches_whoever_waits() -> None:
     queues.put(W, np.array([1]), 1.0)
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(queues.put, W, np.array([2]), 10), pool.submit(queues.settle, 10)]
-        time.sleep(0.02)
+        until(lambda: blocked(queues) == 2)
         queues.fail(PeerLost("server s0 is lost", peer="server s0"))
         for each in waiting:
             with pytest.raises(PeerLost, match="s0 is lost"):

@@ -4,11 +4,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.waiting import PATIENCE, until
 
 JOB = Path(__file__).with_name("job.py")
 
@@ -25,16 +26,19 @@ class Process:
     def text(self) -> str:
         return self.log.read_text()
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         return self.popen.wait(timeout)
 
-    def until(self, word: str, timeout: float = 30) -> None:
+    def until(self, word: str) -> None:
         """Wait until the log says `word`."""
-        end = time.monotonic() + timeout
-        while word not in self.text:
-            assert self.popen.poll() is None, self.text
-            assert time.monotonic() < end, f"{word!r} never came:\n{self.text}"
-            time.sleep(0.02)
+
+        def said() -> bool:
+            ended = self.popen.poll() is not None
+            found = word in self.text
+            assert found or not ended, self.text
+            return found
+
+        until(said, lambda: f"{word!r} never came:\n{self.text}")
 
 
 class Job:

@@ -104,7 +104,7 @@ def train(given: argparse.Namespace, loss: Any) -> None:
         (found,) = exe.run(program, feed=feed, fetch_list=[loss])
         losses.append(float(np.asarray(found).reshape(-1)[0]))
         print("step", step, flush=True)
-        time.sleep(given.pause)
+        time.sleep(given.pause)  # a step of a larger model
     if given.out:
         names = [p.name for p in fluid.default_main_program().all_parameters()]
         values = {

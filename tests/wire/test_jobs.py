@@ -4,23 +4,23 @@ import json
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytestmark = [pytest.mark.wire, pytest.mark.slow]
 
-HEARTBEAT = {"FLAGS_heartbeat_seconds": "3"}
-SILENCE = 6.0  # seconds after which a silent process counts as lost, by default
+SILENT = {"FLAGS_heartbeat_seconds": "3"}
+ENDED = {"FLAGS_heartbeat_seconds": str(2 * PATIENCE)}  # found by a connection's end alone
 MakeJob = Callable[..., Any]
 
 
-def ended(job: Any, within: float = 30) -> dict[str, int]:
-    end = time.monotonic() + within
-    return {role: p.wait(max(0.1, end - time.monotonic())) for role, p in job.processes.items()}
+def ended(job: Any) -> dict[str, int]:
+    return {role: process.wait() for role, process in job.processes.items()}
 
 
 def params(job: Any, name: str) -> Any:
@@ -98,12 +98,10 @@ def test_one_trainer_in_other_modes_equals_one_process(job: MakeJob, mode: str) 
 
 def test_a_killed_trainer_ends_the_others_who_name_it_and_its_step(job: MakeJob) -> None:
     made = job(2, 2)
-    made.start_all("--steps", "1000", "--pause", "0.05", **HEARTBEAT)
+    made.start_all("--steps", "1000", "--pause", "0.05", **ENDED)
     made.processes["1"].until("step 5")
     made.kill("1")
-    began = time.monotonic()
     codes = ended(made)
-    assert time.monotonic() - began < 3
     assert 0 not in codes.values()
     for role, process in made.processes.items():
         assert "trainer 1 is lost" in process.text, role
@@ -112,13 +110,11 @@ def test_a_killed_trainer_ends_the_others_who_name_it_and_its_step(job: MakeJob)
 
 def test_a_killed_server_ends_the_others_who_name_it_and_the_step(job: MakeJob) -> None:
     made = job(2, 2)
-    made.start_all("--steps", "1000", "--pause", "0.05", **HEARTBEAT)
+    made.start_all("--steps", "1000", "--pause", "0.05", **ENDED)
     made.processes["1"].until("step 5")
     gone = made.endpoints[1]
     made.kill(gone)
-    began = time.monotonic()
     codes = ended(made)
-    assert time.monotonic() - began < 3
     assert 0 not in codes.values()
     for process in made.processes.values():
         assert f"server {gone} is lost" in process.text
@@ -127,17 +123,16 @@ def test_a_killed_server_ends_the_others_who_name_it_and_the_step(job: MakeJob) 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "queued", "geo"])
 @pytest.mark.parametrize("victim", ["1", "server"])
-def test_in_every_mode_one_death_is_told_once_at_once_and_without_a_traceback(
+def test_in_every_mode_one_death_is_told_once_and_without_a_traceback(
     job: MakeJob, mode: str, victim: str
 ) -> None:
     made = job(2, 2)
     for role in (*made.endpoints, "0", "1"):
-        made.start_run(role, "--steps", "1000", "--pause", "0.05", "--mode", mode)
+        made.start_run(role, "--steps", "1000", "--pause", "0.05", "--mode", mode, **ENDED)
     made.processes["1"].until("step 5")
     gone = made.endpoints[1] if victim == "server" else victim
     made.kill(gone)
-    named = seconds_until("is lost", made.processes)
-    codes = ended(made, within=15)
+    codes = ended(made)
     assert 0 not in codes.values()
     dead = f"server {gone}" if victim == "server" else "trainer 1"
     for role, process in made.processes.items():
@@ -145,33 +140,17 @@ def test_in_every_mode_one_death_is_told_once_at_once_and_without_a_traceback(
         assert process.text.count("is lost") == 1, (role, process.text)
         assert "gave up" not in process.text, (role, process.text)
         assert "Traceback" not in process.text, (role, process.text)
-    print("seconds to the name:", named)
-    assert max(named.values()) < SILENCE / 2, named  # found by the connection, not by silence
-
-
-def seconds_until(word: str, processes: dict[str, Any]) -> dict[str, float]:
-    """How long it takes until each log says it."""
-    began = time.monotonic()
-    found: dict[str, float] = {}
-    while len(found) < len(processes) and time.monotonic() - began < 10:
-        for role, process in processes.items():
-            if role not in found and word in process.text:
-                found[role] = round(time.monotonic() - began, 2)
-        time.sleep(0.01)
-    return found
 
 
 def test_a_trainer_that_computes_for_long_ends_too(job: MakeJob) -> None:
     made = job(1, 2)
-    made.start(made.endpoints[0], **HEARTBEAT)
-    made.start("0", "--steps", "1", "--pause", "60", **HEARTBEAT)
-    other = made.start("1", "--steps", "2", "--pause", "60", **HEARTBEAT)
+    made.start(made.endpoints[0], **ENDED)
+    made.start("0", "--steps", "1", "--pause", "600", **ENDED)
+    other = made.start("1", "--steps", "2", "--pause", "600", **ENDED)
     made.processes["0"].until("step 0")
     other.until("step 0")
     made.kill("1")
-    began = time.monotonic()
     codes = ended(made)
-    assert time.monotonic() - began < 3
     assert 0 not in codes.values()
     assert "trainer 1 is lost" in made.processes["0"].text
 
@@ -263,7 +242,7 @@ def test_a_signal_to_everybody_ends_the_cluster(job: MakeJob, number: int) -> No
     made.processes["0"].until("step 3")
     for process in made.processes.values():
         process.popen.send_signal(number)
-    codes = ended(made, within=10)
+    codes = ended(made)
     assert 0 not in codes.values()
 
 
@@ -272,7 +251,7 @@ def test_a_stopped_server_tells_its_trainers(job: MakeJob) -> None:
     made.start_all("--steps", "1000", "--pause", "0.05")
     made.processes["0"].until("step 3")
     made.processes[made.endpoints[0]].popen.send_signal(signal.SIGTERM)
-    codes = ended(made, within=10)
+    codes = ended(made)
     assert codes[made.endpoints[0]] == 128 + signal.SIGTERM
     assert "it was ended by SIGTERM" in made.processes["0"].text
 
@@ -305,7 +284,7 @@ def test_a_server_without_trainers_says_who_never_came(job: MakeJob) -> None:
 
 
 def test_a_killed_job_goes_on_with_one_more_server(job: MakeJob) -> None:
-    keeping = {"FLAGS_checkpoint_every_steps": "4", **HEARTBEAT}
+    keeping = {"FLAGS_checkpoint_every_steps": "4", **SILENT}
     undisturbed = run(job(2, 2), "sync", "16")
     made = job(2, 2)
     keeping["FLAGS_checkpoint_dir"] = str(made.folder / "kept")

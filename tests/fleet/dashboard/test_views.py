@@ -1,7 +1,6 @@
 """What the dashboard shows, without a browser: rectangles, rows, sentences, history."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from bireme.fleet.dashboard.treemap import Rectangle, squarified
 from bireme.fleet.dashboard.views import Chart, Lines
 from bireme.fleet.telemetry.recording import Line
 from tests.support import recorded_job
+from tests.support.waiting import until
 
 WHOLE = Rectangle(0, 0, 16, 9)
 
@@ -148,9 +148,6 @@ def test_another_job_in_the_same_folder_is_shown_from_its_beginning(tmp_path: Pa
         draft = tmp_path / "draft"
         draft.write_text(text.replace(f'"launcher": {os.getpid()}', '"launcher": 1'))
         draft.replace(tmp_path / "job.json")
-        until = time.monotonic() + 30
-        while (feed.run, feed.count) != (2, 4):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: (feed.run, feed.count) == (2, 4))
     finally:
         feed.close()

@@ -72,7 +72,7 @@ def test_who_has_ended_a_job_and_why_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "fail.py").write_text(
         "import os, time\n"
         "if os.environ['TRAINING_ROLE'] == 'TRAINER': raise ValueError('no data')\n"
-        "time.sleep(60)\n"
+        "time.sleep(60)\n"  # until the launcher ends it
     )
     words = [*LAUNCH, "--grace", "0.1", "fail.py"]
     ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -89,7 +89,7 @@ def test_who_has_ended_a_job_and_why_is_recorded(tmp_path: Path) -> None:
 def test_a_dashboard_is_served_while_the_job_runs(tmp_path: Path) -> None:
     pytest.importorskip("bokeh", reason="bireme[dashboard] is not installed")
     (tmp_path / "wait.py").write_text(
-        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"  # a file is the event
     )
     words = [*LAUNCH, "--dashboard", "wait.py"]
     job = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True)

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from bireme.fleet.launcher.emit import emit
 from bireme.fleet.launcher.job import Job
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOL = ROOT / "tools" / "slurm_here.sh"
@@ -56,14 +56,13 @@ def shown(number: int) -> str:
 
 def ended(number: int) -> tuple[str, int]:
     """The state and the exit code of a job, once it has ended."""
-    end = time.monotonic() + 120
-    while True:
-        text = shown(number)
-        state = re.findall(r"JobState=(\w+)", text)[0]
-        if state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"):
-            return state, int(re.findall(r"ExitCode=(\d+)", text)[0])
-        assert time.monotonic() < end, text
-        time.sleep(0.2)
+    under_way = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+    until(lambda: state(number) not in under_way, lambda: shown(number))
+    return state(number), int(re.findall(r"ExitCode=(\d+)", shown(number))[0])
+
+
+def state(number: int) -> str:
+    return str(re.findall(r"JobState=(\w+)", shown(number))[0])
 
 
 def losses(folder: Path, number: int) -> dict[str, str]:
@@ -74,14 +73,8 @@ def losses(folder: Path, number: int) -> dict[str, str]:
 
 def kill_a_trainer(kept: Path) -> None:
     """The second one, once there is a checkpoint."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        tasks = [p for p in psutil.process_iter() if is_task(p, "3")]
-        if tasks and any(kept.glob("step-*")):
-            tasks[0].kill()
-            return
-        time.sleep(0.05)
-    raise AssertionError("the job has made no checkpoint")
+    until(lambda: any(kept.glob("step-*")))
+    until(lambda: [p for p in psutil.process_iter() if is_task(p, "3")])[0].kill()
 
 
 def is_task(process: psutil.Process, rank: str) -> bool:
@@ -110,11 +103,9 @@ def test_a_job_goes_on_after_a_kill_and_after_a_requeue(tmp_path: Path) -> None:
 
     variables["FLAGS_checkpoint_dir"] = str(tmp_path / "requeued")
     requeued = submit(RESUME, tmp_path, **variables)
-    while not any((tmp_path / "requeued").glob("step-*")):
-        time.sleep(0.05)
+    until(lambda: any((tmp_path / "requeued").glob("step-*")))
     subprocess.run(["scontrol", "requeue", str(requeued)], check=True, timeout=60)
-    while "JobState=PENDING" not in shown(requeued):
-        time.sleep(0.1)
+    until(lambda: state(requeued) == "PENDING", lambda: shown(requeued))
     now = ["scontrol", "update", f"JobId={requeued}", "StartTime=now"]  # Slurm waits two minutes
     subprocess.run(now, check=True, timeout=60)
     assert ended(requeued) == ("COMPLETED", 0)

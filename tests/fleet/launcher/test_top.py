@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from bireme.monitoring.admin_server import Admin
 from bireme.monitoring.counters import Tally
 from tests.support.processes import ignoring
 from tests.support.terminal import Terminal
+from tests.support.waiting import until
 
 SERVER = {
     "role": "server",
@@ -163,7 +163,7 @@ import bireme as fluid
 fluid.Executor(fluid.CPUPlace())
 if os.environ.get("PADDLE_TRAINER_ID") == "1":
     os.kill(os.getpid(), 9)
-time.sleep(60)
+time.sleep(60)  # until it is ended
 """
 
 
@@ -174,14 +174,13 @@ def test_a_launched_job_is_found_by_itself_with_its_dead(tmp_path: Path) -> None
     words = [*bireme, "launch", "--servers", "1", "--grace", "30", "train.py"]
     job = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
-        until, found = time.monotonic() + 30, ""
-        while "exit 137" not in found or "starting  " not in found:
-            assert time.monotonic() < until, found
-            ran = subprocess.run(
-                [*bireme, "top", "--once"], cwd=tmp_path, capture_output=True, text=True, timeout=30
-            )
-            found = ran.stdout
-            time.sleep(0.1)
+
+        def shown() -> bool:
+            top = [*bireme, "top", "--once"]
+            ran = subprocess.run(top, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+            return "exit 137" in ran.stdout and "starting  " in ran.stdout
+
+        until(shown)
         ports = [
             p["admin"] for p in json.loads((tmp_path / "log" / "job.json").read_text())["processes"]
         ]

@@ -1,7 +1,6 @@
 """The recording of a job: what is written, what is read again, what happens at its edges."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from bireme.fleet.telemetry.recording import NAME, Line, Reader, Recorder, repla
 from bireme.monitoring.admin_server import Admin
 from bireme.monitoring.counters import Tally
 from tests.support import recorded_job
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.wire
 
@@ -54,13 +54,6 @@ def admin() -> Iterator[Admin]:
     made.close()
 
 
-def wait(what: Callable[[], object]) -> None:
-    until = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
 def test_a_job_is_recorded_until_its_end(admin: Admin, tmp_path: Path) -> None:
     processes = [Process("server", 0, 7, admin.endpoint)]
     recorder = Recorder(tmp_path, lambda: processes)
@@ -71,7 +64,7 @@ def test_a_job_is_recorded_until_its_end(admin: Admin, tmp_path: Path) -> None:
         lines.extend(reader.new())
         return len(lines) > 3
 
-    wait(several)
+    until(several)
     processes = [Process("server", 0, 7, admin.endpoint, exit_code=3)]
     recorder.close()
     reader.close()
@@ -109,7 +102,7 @@ def test_training_goes_on_when_the_disk_is_full(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, lambda: [])
     recorder._file.close()
     recorder._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  # the recorder closes it
-    wait(lambda: recorder.fault)
+    until(lambda: recorder.fault)
     recorder.close()
     assert "No space left" in recorder.fault
 
