@@ -24,19 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x62ireme/protos/transport.proto\x12\x0f\x62ireme.sendrecv\"\x1b\n\x07LodData\x12\x10\n\x08lod_data\x18\x01 \x03(\x03\"\xa9\x02\n\x0fVariableMessage\x12\x0f\n\x07varname\x18\x01 \x01(\t\x12&\n\x04type\x18\x02 \x01(\x0e\x32\x18.bireme.sendrecv.VarType\x12\x11\n\tdata_type\x18\x03 \x01(\x05\x12\x0c\n\x04\x64ims\x18\x04 \x03(\x03\x12\x11\n\tlod_level\x18\x05 \x01(\x03\x12%\n\x03lod\x18\x06 \x03(\x0b\x32\x18.bireme.sendrecv.LodData\x12\x12\n\nslr_height\x18\x07 \x01(\x03\x12\x12\n\nserialized\x18\x08 \x01(\x0c\x12\x0c\n\x04rows\x18\t \x01(\x0c\x12\x13\n\x0bout_varname\x18\n \x01(\t\x12\x0f\n\x07profile\x18\x0b \x01(\x03\x12\x12\n\ntrainer_id\x18\x0c \x01(\x03\x12\x12\n\ntable_name\x18\r \x01(\t\"\r\n\x0bVoidMessage*9\n\x07VarType\x12\x0e\n\nLOD_TENSOR\x10\x00\x12\x11\n\rSELECTED_ROWS\x10\x01\x12\x0b\n\x07NCCL_ID\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x62ireme/protos/transport.proto\x12\x08sendrecv\"\x1b\n\x07LodData\x12\x10\n\x08lod_data\x18\x01 \x03(\x03\"\x9b\x02\n\x0fVariableMessage\x12\x0f\n\x07varname\x18\x01 \x01(\t\x12\x1f\n\x04type\x18\x02 \x01(\x0e\x32\x11.sendrecv.VarType\x12\x11\n\tdata_type\x18\x03 \x01(\x05\x12\x0c\n\x04\x64ims\x18\x04 \x03(\x03\x12\x11\n\tlod_level\x18\x05 \x01(\x03\x12\x1e\n\x03lod\x18\x06 \x03(\x0b\x32\x11.sendrecv.LodData\x12\x12\n\nslr_height\x18\x07 \x01(\x03\x12\x12\n\nserialized\x18\x08 \x01(\x0c\x12\x0c\n\x04rows\x18\t \x01(\x0c\x12\x13\n\x0bout_varname\x18\n \x01(\t\x12\x0f\n\x07profile\x18\x0b \x01(\x03\x12\x12\n\ntrainer_id\x18\x0c \x01(\x03\x12\x12\n\ntable_name\x18\r \x01(\t\"\r\n\x0bVoidMessage*9\n\x07VarType\x12\x0e\n\nLOD_TENSOR\x10\x00\x12\x11\n\rSELECTED_ROWS\x10\x01\x12\x0b\n\x07NCCL_ID\x10\x02\x32\xcf\x04\n\x0fSendRecvService\x12@\n\x0cSendVariable\x12\x19.sendrecv.VariableMessage\x1a\x15.sendrecv.VoidMessage\x12\x43\n\x0bGetVariable\x12\x19.sendrecv.VariableMessage\x1a\x19.sendrecv.VariableMessage\x12L\n\x14GetVariableNoBarrier\x12\x19.sendrecv.VariableMessage\x1a\x19.sendrecv.VariableMessage\x12H\n\x10PrefetchVariable\x12\x19.sendrecv.VariableMessage\x1a\x19.sendrecv.VariableMessage\x12\x44\n\x10\x44istributeNotify\x12\x19.sendrecv.VariableMessage\x1a\x15.sendrecv.VoidMessage\x12\x44\n\x10\x43heckpointNotify\x12\x19.sendrecv.VariableMessage\x1a\x15.sendrecv.VoidMessage\x12J\n\x12GetMonomerVariable\x12\x19.sendrecv.VariableMessage\x1a\x19.sendrecv.VariableMessage\x12\x45\n\x11GetMonomerBarrier\x12\x19.sendrecv.VariableMessage\x1a\x15.sendrecv.VoidMessageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bireme.protos.transport_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VARTYPE']._serialized_start=394
-  _globals['_VARTYPE']._serialized_end=451
-  _globals['_LODDATA']._serialized_start=50
-  _globals['_LODDATA']._serialized_end=77
-  _globals['_VARIABLEMESSAGE']._serialized_start=80
-  _globals['_VARIABLEMESSAGE']._serialized_end=377
-  _globals['_VOIDMESSAGE']._serialized_start=379
-  _globals['_VOIDMESSAGE']._serialized_end=392
+  _globals['_VARTYPE']._serialized_start=373
+  _globals['_VARTYPE']._serialized_end=430
+  _globals['_LODDATA']._serialized_start=43
+  _globals['_LODDATA']._serialized_end=70
+  _globals['_VARIABLEMESSAGE']._serialized_start=73
+  _globals['_VARIABLEMESSAGE']._serialized_end=356
+  _globals['_VOIDMESSAGE']._serialized_start=358
+  _globals['_VOIDMESSAGE']._serialized_end=371
+  _globals['_SENDRECVSERVICE']._serialized_start=433
+  _globals['_SENDRECVSERVICE']._serialized_end=1024
 # @@protoc_insertion_point(module_scope)

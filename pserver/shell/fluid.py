@@ -23,6 +23,7 @@ from bireme.logs import logger
 from bireme.monitoring.counters import tally
 from bireme.net import messages as m
 from bireme.net.error_replies import raised
+from bireme.net.fluid import SERVICE
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
 from bireme.net.grpc_server import Method
 from bireme.net.layouts import Value
@@ -36,7 +37,6 @@ __all__ = ["FluidService"]
 
 _log = logger("server")
 
-PREFIX = "/sendrecv.SendRecvService/"
 BATCH, FETCH, COMPLETE = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
 AT_ONCE = "@WITHOUT_BARRIER@RECV"
 SAVE = "SAVE@CHECKPOINTNOTIFY"
@@ -59,14 +59,14 @@ class FluidService:
     def methods(self) -> dict[str, Method]:
         """Path -> method."""
         return {
-            PREFIX + "SendVariable": self.send,
-            PREFIX + "GetVariable": self.get,
-            PREFIX + "GetVariableNoBarrier": self.get,
-            PREFIX + "PrefetchVariable": self.prefetch,
-            PREFIX + "DistributeNotify": self.send,
-            PREFIX + "CheckpointNotify": self.save,
-            PREFIX + "GetMonomerVariable": self.read,
-            PREFIX + "GetMonomerBarrier": self.acknowledge,
+            SERVICE + "SendVariable": self.send,
+            SERVICE + "GetVariable": self.get,
+            SERVICE + "GetVariableNoBarrier": self.get,
+            SERVICE + "PrefetchVariable": self.prefetch,
+            SERVICE + "DistributeNotify": self.send,
+            SERVICE + "CheckpointNotify": self.save,
+            SERVICE + "GetMonomerVariable": self.read,
+            SERVICE + "GetMonomerBarrier": self.acknowledge,
         }
 
     # -- methods ---------------------------------------------------------------------------

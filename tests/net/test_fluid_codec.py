@@ -1,4 +1,4 @@
-"""Fluid's messages: ours and protobuf's say the same, and damage is always a FormatError."""
+"""Fluid's messages: protobuf reads what is written, and damage is always a FormatError."""
 
 import contextlib
 from typing import Any

@@ -15,6 +15,7 @@ from bireme.errors import BiremeError, ConfigError, ProtocolError, UnknownName
 from bireme.monitoring.counters import tally
 from bireme.net.fluid.codec import Variable, decode_variable, encode_variable
 from bireme.net.grpc_server import Method
+from bireme.protos import transport_pb2
 from bireme.pserver.rules.core import Core
 from bireme.pserver.rules.server_spec import read_settings
 from bireme.pserver.shell.fluid import FluidService
@@ -140,3 +141,12 @@ def test_a_trainer_that_does_not_exist_is_refused_and_its_connection_is_nobody_s
             assert await methods[SERVICE + "SendVariable"](barrier, "peer") == b""
 
     asyncio.run(answers())
+
+
+def test_the_methods_served_are_those_of_the_schema(service: Callable[[], Any]) -> None:
+    async def served() -> set[str]:
+        async with service() as methods:
+            return {path.removeprefix(SERVICE) for path in methods}
+
+    declared = transport_pb2.DESCRIPTOR.services_by_name["SendRecvService"].methods_by_name
+    assert asyncio.run(served()) == set(declared)

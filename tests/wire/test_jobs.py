@@ -144,9 +144,9 @@ def test_in_every_mode_one_death_is_told_once_and_without_a_traceback(
 
 def test_a_trainer_that_computes_for_long_ends_too(job: MakeJob) -> None:
     made = job(1, 2)
-    made.start(made.endpoints[0], **ENDED)
-    made.start("0", "--steps", "1", "--pause", "600", **ENDED)
-    other = made.start("1", "--steps", "2", "--pause", "600", **ENDED)
+    made.start(made.endpoints[0], **SILENT)
+    made.start("0", "--steps", "1", "--pause", "600", **SILENT)
+    other = made.start("1", "--steps", "2", "--pause", "600", **SILENT)
     made.processes["0"].until("step 0")
     other.until("step 0")
     made.kill("1")

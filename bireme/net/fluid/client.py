@@ -11,11 +11,11 @@ import grpc
 
 from bireme.errors import DeadlineExceeded, InvalidArgument, ProtocolError
 from bireme.net.carriers import Unreachable
+from bireme.net.fluid import SERVICE
 
 __all__ = ["LARGEST", "FluidCall", "FluidWire"]
 
 LARGEST = (1 << 31) - 2  # bytes of one message
-_PREFIX = "/sendrecv.SendRecvService/"
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -90,7 +90,7 @@ class FluidWire:
 
     def method(self, name: str) -> Any:
         if name not in self._methods:
-            self._methods[name] = self._channel.unary_unary(_PREFIX + name)
+            self._methods[name] = self._channel.unary_unary(SERVICE + name)
         return self._methods[name]
 
     def start(self, method: str, message: bytes, timeout: float) -> FluidCall:

@@ -1,26 +1,28 @@
 """Fluid's `VariableMessage`, read without copying and written with one copy.
 
-Protobuf's wire form by hand: a generated message would copy every payload twice more. Fields are
-written in the order that a Fluid receiver needs: what describes the tensor before its bytes.
-Knows no service and no meaning of names.
+The generated class (protos/transport.proto) reads and writes all fields but two: it copies
+payloads (64 MiB: 197 ms to write and 261 ms to read, here 61 ms and 0.2 ms). The payload and the
+row ids are found by their tags, and written after the fields that describe them, the order that a
+Fluid receiver needs. Knows no service and no meaning of names.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from bireme.arrays.namespaces import Array
-from bireme.arrays.values import Lod, LoDTensor, SelectedRows, is_valid_lod
+from bireme.arrays.values import LoDTensor, SelectedRows, is_valid_lod
 from bireme.errors import BiremeError, FormatError
 from bireme.ir import numpy_name, to_dtype
 from bireme.net.frames import Value
+from bireme.protos.transport_pb2 import VariableMessage
 
 __all__ = ["Variable", "decode_variable", "encode_variable"]
 
 SELECTED_ROWS = 1
-_TEXT = {1: "name", 10: "out_name", 13: "table"}
-_NUMBER = {2: "kind", 3: "dtype", 5: "lod_level", 7: "height", 11: "profile", 12: "trainer"}
+PAYLOAD, ROWS = 8, 9  # numbers of the fields that are not copied
 
 
 @dataclass(slots=True)
@@ -43,45 +45,26 @@ def decode_variable(message: bytes) -> Variable:
     Raises:
         FormatError: the bytes are no such message.
     """
-    view = memoryview(message)
-    found: dict[str, int | str] = {}
-    dims: list[int] = []
-    lod: list[Array] = []
-    payload: memoryview | None = None
-    rows = memoryview(b"")
-    for number, field in _fields(view):
-        if isinstance(field, int):
-            _put_number(found, dims, number, field)
-        elif number in _TEXT:
-            found[_TEXT[number]] = _text(field)
-        elif number == 4:
-            dims += [_signed(n) for n in _varints(field)]
-        elif number == 6:
-            lod.append(_level(field))
-        elif number == 8:
-            payload = field
-        elif number == 9:
-            rows = field
+    found, rest = _divided(memoryview(message))
+    head = _parsed(rest)
     variable = Variable(
-        str(found.get("name", "")),
-        str(found.get("out_name", "")),
-        str(found.get("table", "")),
-        int(found.get("trainer", 0)),
-        int(found.get("profile", 0)),
+        head.varname, head.out_varname, head.table_name, head.trainer_id, head.profile
     )
+    payload, dims = found.get(PAYLOAD), [*head.dims]
     if payload is not None or dims:
-        kind, height = int(found.get("kind", 0)), int(found.get("height", 0))
-        array = _array(variable.name, int(found.get("dtype", 0)), dims, payload)
+        array = _array(variable.name, head.data_type, dims, payload)
+        lod = tuple(np.array(level.lod_data, np.int64) for level in head.lod)
+        rows = found.get(ROWS, memoryview(b""))
         variable.size = len(message)
-        variable.value = _value(variable.name, array, kind, height, rows, tuple(lod))
+        variable.value = _value(variable.name, array, head.type, head.slr_height, rows, lod)
     return variable
 
 
-def _put_number(found: dict[str, int | str], dims: list[int], number: int, value: int) -> None:
-    if number in _NUMBER:
-        found[_NUMBER[number]] = _signed(value)
-    elif number == 4:
-        dims.append(_signed(value))
+def _parsed(fields: bytes) -> VariableMessage:
+    try:
+        return VariableMessage.FromString(fields)
+    except DecodeError as cause:
+        raise FormatError(f"the bytes are not a message of Fluid: {cause}") from None
 
 
 def _array(name: str, dtype: int, dims: list[int], payload: memoryview | None) -> Array:
@@ -112,23 +95,27 @@ def _value(
     return LoDTensor(array, lod) if lod else array
 
 
-def _fields(view: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """(number, value) of every field: an int, or the bytes of a field with a length."""
-    at = 0
+def _divided(view: memoryview) -> tuple[dict[int, memoryview], bytes]:
+    """The payload and the row ids where they lie, and the bytes of all other fields."""
+    found: dict[int, memoryview] = {}
+    rest, at = bytearray(), 0
     while at < len(view):
+        begin = at
         tag, at = _varint(view, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(view, at)
-            yield tag >> 3, value
-            continue
+        number, kind = tag >> 3, tag & 7
         size = {1: 8, 5: 4}.get(kind, -1)
-        if kind == 2:
+        if kind in (0, 2):
             size, at = _varint(view, at)
+        if kind == 0:
+            size = 0  # what was read is the value
         if size < 0 or at + size > len(view):
-            raise FormatError(f"field {tag >> 3} does not end in the message", offset=at)
-        yield tag >> 3, view[at : at + size]
+            raise FormatError(f"field {number} does not end in the message", offset=at)
         at += size
+        if kind == 2 and number in (PAYLOAD, ROWS):
+            found[number] = view[at - size : at]
+        else:
+            rest += view[begin:at]
+    return found, bytes(rest)
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:
@@ -143,68 +130,37 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
     raise FormatError("a number does not end", offset=at)
 
 
-def _varints(view: memoryview) -> Iterator[int]:
-    at = 0
-    while at < len(view):
-        value, at = _varint(view, at)
-        yield value
-
-
-def _signed(value: int) -> int:
-    value &= (1 << 64) - 1
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _text(field: memoryview) -> str:
-    try:
-        return str(field, "utf-8")
-    except UnicodeDecodeError:
-        raise FormatError("a name is no text") from None
-
-
-def _level(field: memoryview) -> Array:
-    numbers: list[int] = []
-    for number, value in _fields(field):
-        if number == 1:
-            numbers += [value] if isinstance(value, int) else list(_varints(value))
-    return np.array([_signed(n) for n in numbers], np.int64)
-
-
 # -- out ---------------------------------------------------------------------------------------
 def encode_variable(variable: Variable) -> bytes:
     """Write a message; the payload is copied once."""
-    head = bytearray()
-    _put_bytes(head, 1, variable.name.encode())
-    tail: list[memoryview | bytes] = []
-    if variable.value is not None:
-        tail = _put_value(head, variable.value)
-    _put_bytes(head, 10, variable.out_name.encode())
-    _put_int(head, 11, variable.profile)
-    _put_int(head, 12, variable.trainer)
-    _put_bytes(head, 13, variable.table.encode())
-    return b"".join([head, *tail])
+    head = VariableMessage(
+        varname=variable.name,
+        out_varname=variable.out_name,
+        table_name=variable.table,
+        trainer_id=variable.trainer,
+        profile=variable.profile,
+    )
+    tail = [] if variable.value is None else _put_value(head, variable.value)
+    return b"".join([head.SerializeToString(), *tail])
 
 
-def _put_value(head: bytearray, value: Value) -> list[memoryview | bytes]:
-    rows, height = None, 0
-    lod: Lod = ()
+def _put_value(head: VariableMessage, value: Value) -> list[memoryview | bytes]:
+    """Describe a value in `head`; its payload, and its row ids."""
+    rows: list[memoryview | bytes] = []
     if isinstance(value, SelectedRows):
-        rows, height = np.ascontiguousarray(value.rows, np.int64), value.height
+        head.type = SELECTED_ROWS  # type: ignore[assignment]  # enums are plain ints on the wire
+        head.slr_height = value.height
+        rows += _section(ROWS, np.ascontiguousarray(value.rows, np.int64))
         value = value.value
-        _put_int(head, 2, SELECTED_ROWS)
     elif isinstance(value, LoDTensor):
-        value, lod = value.array, value.offsets
+        head.lod_level = len(value.offsets)
+        for level in value.offsets:
+            head.lod.add(lod_data=[*map(int, level)])
+        value = value.array
     array = np.asarray(value, order="C")
-    _put_int(head, 3, int(to_dtype(array.dtype)))
-    _put_bytes(head, 4, b"".join(_varint_bytes(n) for n in array.shape))
-    _put_int(head, 5, len(lod))
-    for level in lod:
-        packed = bytearray()
-        _put_bytes(packed, 1, b"".join(_varint_bytes(int(n)) for n in level))
-        _put_bytes(head, 6, bytes(packed), always=True)
-    _put_int(head, 7, height)
-    tail = [*_section(8, array)]
-    return tail if rows is None else [*tail, *_section(9, rows)]
+    head.data_type = int(to_dtype(array.dtype))
+    head.dims.extend(array.shape)
+    return [*_section(PAYLOAD, array), *rows]
 
 
 def _section(number: int, array: Array) -> Iterator[memoryview | bytes]:
@@ -213,18 +169,7 @@ def _section(number: int, array: Array) -> Iterator[memoryview | bytes]:
         yield memoryview(array.reshape(-1).view(np.uint8))
 
 
-def _put_int(out: bytearray, number: int, value: int) -> None:
-    if value:
-        out += _varint_bytes(number << 3) + _varint_bytes(value)
-
-
-def _put_bytes(out: bytearray, number: int, value: bytes, always: bool = False) -> None:
-    if value or always:
-        out += _varint_bytes(number << 3 | 2) + _varint_bytes(len(value)) + value
-
-
 def _varint_bytes(value: int) -> bytes:
-    value &= (1 << 64) - 1
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
