@@ -137,7 +137,7 @@ def verify(
               help="Kinds of faults, with commas.  [default: all]")  # fmt: skip
 @click.option("--tolerance", default=0.0, show_default=True,
               help="How far results may be apart, by the largest parameter.")  # fmt: skip
-@click.option("--seconds", default=0.0, help="Go on with the next seeds for so long.")
+@click.option("--seconds", default=0.0, help="Continue with the next seeds for so long.")
 @click.option("--keep", type=click.Path(path_type=Path),
               help="Keep results and logs in this folder.  [default: a temporary one]")  # fmt: skip
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
@@ -151,7 +151,7 @@ def chaos(
     keep: Path | None,
     **options: Any,
 ) -> None:
-    """Run SCRIPT as a cluster in peace, then with faults, and compare what the two have learnt.
+    """Run SCRIPT as an undisturbed cluster, then with faults, and compare the parameters.
 
     \b
     bireme chaos train.py --servers 2 --trainers 4 --seed 7
@@ -159,18 +159,18 @@ def chaos(
     FLAGS_checkpoint_dir=x FLAGS_checkpoint_every_steps=50 bireme chaos train.py --seconds 7200
 
     \b
-    kill     SIGKILL: the process is gone
-    stop     SIGSTOP: the process is frozen, for longer or shorter than the heartbeat
-    cut      all connections of the process end at once
-    slow     what the process sends passes at 64 KiB/s, for up to 2 s
+    kill     SIGKILL of a process
+    stop     SIGSTOP of a process, for longer or shorter than the heartbeat
+    cut      close all connections of a process
+    slow     limit what a process sends to 64 KiB/s, for up to 2 s
     disk     the checkpoint directory refuses writes, for up to 2 s
-    restart  the whole job is ended by SIGTERM and started again
+    restart  end the whole job by SIGTERM and start it again
 
     The schedule is drawn from --seed, and counted in steps of trainer 0, so it can be repeated. The
-    launcher begins the job again after a failure. With FLAGS_checkpoint_dir in the environment each
-    run has a checkpoint directory of its own, and a script that calls load_checkpoint goes on from
-    there. The exit code is 1 if a run does not end, leaves a process or a port behind, or learns
-    other parameters. Arguments that bireme does not know, and all after --, are the script's.
+    launcher restarts the job after a failure. With FLAGS_checkpoint_dir in the environment each
+    run has its own checkpoint directory, and a script that calls load_checkpoint resumes from it.
+    The exit code is 1 if a run does not end, leaves a process or a port behind, or ends with
+    different parameters. Arguments that bireme does not know, and all after --, are the script's.
     """
     from .chaos.disturbed import Plan
     from .chaos.disturbed import chaos as disturb

@@ -1,4 +1,4 @@
-"""`bireme chaos SCRIPT`: a job under faults, compared with the same job in peace.
+"""`bireme chaos SCRIPT`: a job under faults, compared with an undisturbed one.
 
 A job passes if it ends within its time, leaves nothing behind, and has learnt the same. A
 deterministic mode has to reach the same bits, however often it had to begin again.
@@ -59,12 +59,12 @@ class Plan:
 
 
 def chaos(plan: Plan, folder: Path, say: Say) -> int:
-    """Run the job in peace, then with faults; 0 if every disturbed run passed."""
+    """Run the job undisturbed, then with faults; 0 if every disturbed run passed."""
     kinds = schedule.check_kinds(plan.kinds, plan.keeps_checkpoints)
     began = time.monotonic()
     quiet = Run(plan, folder / "quiet", [], say)
     steps, expected = quiet.peace()
-    say(f"in peace: {plan.size}, {steps} steps, {quiet.seconds:.1f} s")
+    say(f"undisturbed: {plan.size}, {steps} steps, {quiet.seconds:.1f} s")
     for seed in range(plan.seed, 1 << 62):
         events = schedule.draw(seed, kinds, plan.count, steps, plan.size, plan.heartbeat)
         say(f"seed {seed}:\n{schedule.as_text(events)}")
