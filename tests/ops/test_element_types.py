@@ -91,10 +91,16 @@ def test_every_rule_names_slots_of_its_operator() -> None:
 
 
 def test_an_excuse_is_still_one() -> None:
+    """What it excuses is refused by 1.8.5 and taken here."""
     for key in TAKEN:
         kind, slot = key.split()
-        found = [v["takes"][slot] for v in recorded()[kind] if slot in v["takes"]]
-        assert any("t" in letters for letters in found), key
+        assert any(
+            letter == "t"
+            and "float" not in dtype
+            and not Trial(kind, variant).refuses([slot], dtype)
+            for variant in recorded()[kind]
+            for dtype, letter in zip(TYPES, variant["takes"].get(slot, ""), strict=False)
+        ), key
 
 
 def test_a_refusal_names_the_layer_its_argument_and_the_line() -> None:
