@@ -1,9 +1,12 @@
 """Records of bireme are plain lines on stderr, until a program has handlers of its own."""
 
+import re
 import subprocess
 import sys
 
 import pytest
+
+from tests.support.source_tree import ROOT, sources
 
 SCRIPT = """
 import logging, sys
@@ -43,3 +46,13 @@ def test_the_error_that_ends_a_process_is_shown_whatever_handlers_there_are() ->
         "out\n",
         "bireme: gone\n",
     )
+
+
+def test_the_documented_loggers_are_those_of_the_source() -> None:
+    made = {
+        name
+        for path in sources()
+        for name in re.findall(r"log.* = logger\(\"(\w+)\"", path.read_text())
+    }
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert set(re.findall(r"^\| `bireme\.(\w+)` ", page, re.MULTILINE)) == made
