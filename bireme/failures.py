@@ -6,6 +6,7 @@ writes none. Launchers compare its fields instead of reading logs:
 {"kind": "PeerLost", "text": "PeerLost: trainer 1 is lost", "peer": "trainer 1", "step": 7}
 """
 
+import atexit
 import contextlib
 import os
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from bireme import errors
-from bireme.ending import describe, in_order
+from bireme.ending import cause, describe, in_order
 from bireme.paths import new_file
 
 __all__ = ["VARIABLE", "Failure", "adopt", "leave", "read"]
@@ -68,8 +69,15 @@ def adopt() -> None:
     if path := os.environ.pop(VARIABLE, ""):
         _owned[:] = [(os.getpid(), Path(path).absolute())]
         _left.clear()
+        atexit.register(_leave_cause)  # before tasks for the end are, so it is called after them
         with contextlib.suppress(OSError):
             _owned[0][1].unlink(missing_ok=True)
+
+
+def _leave_cause() -> None:
+    """Record also what has failed at an orderly end."""
+    if (error := cause()) and not _left:
+        leave(error)
 
 
 def leave(error: BaseException) -> None:

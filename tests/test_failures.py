@@ -82,3 +82,18 @@ def test_a_process_that_a_script_starts_leaves_its_parents_record_alone(tmp_path
     ran = subprocess.run(RUN, cwd=tmp_path, env=environ, capture_output=True, timeout=60)
     assert ran.returncode == 1
     assert read(tmp_path / "error.json") == Failure("KeyError", "KeyError: 'of the parent'")
+
+
+@pytest.mark.wire
+def test_what_fails_at_an_orderly_end_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "from bireme import ending, errors\n"
+        "def farewell(error): raise errors.PeerLost('server 1 is lost', peer='server 1')\n"
+        "ending.at_exit(farewell)\n"
+    )
+    environ = {**os.environ, VARIABLE: "error.json"}
+    ran = subprocess.run(RUN, cwd=tmp_path, env=environ, capture_output=True, timeout=60)
+    assert ran.returncode == 1
+    assert read(tmp_path / "error.json") == Failure(
+        "PeerLost", "PeerLost: server 1 is lost", "server 1"
+    )
