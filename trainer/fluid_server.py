@@ -121,9 +121,9 @@ class FluidServer:
         """Its answers are waited for in `result`."""
         return -1
 
-    def receive(self) -> bool:
+    def arrived(self) -> dict[str, Value] | None:
         """See `fileno`."""
-        return False
+        return None
 
     def result(self) -> dict[str, Value]:
         """What the exchange brings; it is over then.

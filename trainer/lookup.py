@@ -141,7 +141,9 @@ def merged(value: Value) -> Value:
     """A gradient as it travels: each row once."""
     if not isinstance(value, SelectedRows):
         return value
-    return SelectedRows(to_host(value.rows), to_host(value.value), value.height).merged()
+    if type(value.value) is not np.ndarray:
+        value = SelectedRows(to_host(value.rows), to_host(value.value), value.height)
+    return value.merged()
 
 
 def part_of(value: Value, part: Part) -> Value:

@@ -207,13 +207,15 @@ class NativeServer:
         """What becomes readable when the answer comes; -1 if only `result` can wait for it."""
         return self._session.carrier.fileno()
 
-    def receive(self) -> bool:
-        """Read the answer, which has come; False if the connection has ended instead."""
+    def arrived(self) -> dict[str, Value] | None:
+        """What the exchange brings, whose answer has come; None if the connection has ended
+        instead. Raises as `result`.
+        """
         try:
             self._received = self._read()
         except Unreachable:
-            return False
-        return True
+            return None
+        return self.result()
 
     def result(self) -> dict[str, Value]:
         """What the exchange brings; it is over then.

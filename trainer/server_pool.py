@@ -141,8 +141,9 @@ class ServerPool:
         reading = [(s, self._readers.submit(self.job.guard, s.result)) for s in far]
         found = {own.endpoint.endpoint: self.job.guard(own.result)} if own else {}
         for server in self._arriving(near, idle):
-            if self.job.guard(server.receive):
-                found[server.endpoint.endpoint] = self.job.guard(server.result)
+            answer = self.job.guard(server.arrived)
+            if answer is not None:
+                found[server.endpoint.endpoint] = answer
             else:  # to be reached again, which must not keep the others waiting
                 reading.append((server, self._readers.submit(self.job.guard, server.result)))
         found.update({s.endpoint.endpoint: answer.result() for s, answer in reading})

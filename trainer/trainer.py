@@ -5,6 +5,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import cached_property
 
 from bireme.ending import show
 from bireme.errors import BiremeError, ConfigError, DeadlineExceeded
@@ -49,7 +50,6 @@ class Trainer:
         self.servers = ServerPool(dial, self.job, self._met, self._greeted)
         self.immediate = Immediate()
         self.strategy: Strategy = self.immediate  # another while a communicator runs
-        self._saver: Saver | None = None
         self._scope: weakref.ref[Scope] | None = None
         self._on_stuck = on_stuck
         self._heartbeats: list[Heartbeat] = []
@@ -74,12 +74,10 @@ class Trainer:
             )
         return self.strategy
 
-    @property
+    @cached_property
     def saver(self) -> Saver:
         """What saves this trainer's part of checkpoints."""
-        if self._saver is None:
-            self._saver = Saver(self.number, self.rejoining.step)
-        return self._saver
+        return Saver(self.number, self.rejoining.step)
 
     @property
     def scope(self) -> Scope | None:

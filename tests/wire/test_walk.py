@@ -20,8 +20,8 @@ class Limits(NamedTuple):
 
 LIMITS = {
     "dense": Limits(45, 2100, 150, 100),
-    "table": Limits(52, 2400, 200, 145),
-    "journal": Limits(59, 2400, 200, 130),
+    "table": Limits(52, 2400, 200, 130),
+    "journal": Limits(58, 2400, 200, 130),
 }
 
 
