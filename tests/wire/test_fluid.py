@@ -41,7 +41,8 @@ def losses(
     for i, (module, out) in enumerate(zip(modules, outs, strict=True)):
         command = [PYTHONS[module], SCRIPT, module, str(i), listed, count, mode, out, folder]
         made.start_other(str(i), command)
-    for role, process in made.processes.items():
+    trainers_first = sorted(made.processes.items(), key=lambda one: not one[0].isdigit())
+    for role, process in trainers_first:
         if role.isdigit() or servers == "bireme":
             assert process.wait() == 0, process.text
     return [json.loads(out.read_text()) for out in outs]
