@@ -11,33 +11,65 @@ from pathlib import Path
 from typing import Any
 
 from bireme import flags
-from bireme.errors import ConfigError, FormatError, UnsupportedError
+from bireme.errors import ConfigError, FormatError, PeerLost, UnsupportedError
 from bireme.io.checkpoint import folder_of, newest_step, prune, step_and_run
 from bireme.io.disk import Disk
 from bireme.io.parts import Piece, write_part
-from bireme.io.predecessor import begun_with
 from bireme.io.remote import is_remote, of_servers
 from bireme.io.resuming import pieces_of
-from bireme.ir import Operator, Program
+from bireme.ir import DistributedMode, Operator, Program
 from bireme.logs import logger
 from bireme.monitoring.counters import tally
 from bireme.paths import path_of
 from bireme.reader.positions import positions
+from bireme.recovery.restarts import allowed, check_mode
+from bireme.recovery.resume_point import ResumePoint
 
 from . import instructions as i
+from .native_server import NativeServer
 from .server_pool import ServerPool
 
-__all__ = ["Saver", "ends_step", "save"]
+__all__ = ["Saver", "ends_step", "loaded_checkpoint", "save"]
 
 _log = logger("trainer")
 
 
+def loaded_checkpoint(pool: ServerPool) -> ResumePoint | None:
+    """The checkpoint that the servers have loaded, where processes go back to one (FLAGS_rewind):
+    parts of a newer one may still be written meanwhile.
+
+    Raises:
+        PeerLost: they have loaded different ones.
+        ConfigError: this job cannot go back to one.
+    """
+    if not allowed():
+        return None
+    found: dict[str, NativeServer] = {}
+    for server in pool.native:
+        mode = DistributedMode(server.welcomed.mode).name.lower().replace("_", "-")
+        check_mode(mode, pool.job.trainers)
+        if server.welcomed.began is not None:  # otherwise it continues from its record
+            found.setdefault(server.welcomed.began, server)
+    if len(found) > 1:
+        names = ", ".join(f"{server.name} with {name or 'none'}" for name, server in found.items())
+        raise PeerLost(
+            f"the servers have begun with different checkpoints: {names}",
+            peer=next(iter(found.values())).name,
+            hint="one was written while they started: start them again",
+        )
+    return next((_point_of(name) for name in found), None)
+
+
+def _point_of(name: str) -> ResumePoint:
+    return ResumePoint(step_and_run(Path(name))[0], Path(name)) if name else ResumePoint(0, None)
+
+
 class Saver:
-    """One trainer's steps, and what is due after each; `steps` are over already, by default those
-    of the newest checkpoint.
+    """One trainer's steps, and what is due after each. It begins at `point`, by default with the
+    newest checkpoint.
     """
 
-    def __init__(self, trainer: int, steps: int | None = None) -> None:
+    def __init__(self, trainer: int, point: ResumePoint | None = None) -> None:
         self._trainer = trainer
         self._root = path_of(flags.get("checkpoint_dir")).absolute()
         self._every = flags.get("checkpoint_every_steps")
@@ -46,10 +78,8 @@ class Saver:
                 "FLAGS_checkpoint_every_steps needs FLAGS_checkpoint_dir",
                 hint="set FLAGS_checkpoint_dir to a directory that all processes see",
             )
-        begun = begun_with.get(trainer)
-        found = newest_step(self._root) if begun is None and flags.get("checkpoint_dir") else 0
-        found = step_and_run(Path(begun))[0] if begun else found
-        self.steps = found if steps is None else steps
+        newest = newest_step(self._root) if flags.get("checkpoint_dir") and point is None else 0
+        self.steps = newest if point is None else point.step
 
     @property
     def due(self) -> bool:

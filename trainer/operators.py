@@ -51,6 +51,7 @@ class Communication(Effect):
         trainer = self._found
         if trainer is None or trainer is not trainers.known.get(self._number) or self._forked:
             trainer = self._find()
+            trainer.runs_in(env.scope)
         if self._last:  # which step it is, is known before any trainer can have saved this one
             saver = trainer.saver
         for step in self._steps:

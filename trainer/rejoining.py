@@ -20,7 +20,6 @@ from bireme.arrays.random import adopt_seed, process_seed
 from bireme.arrays.values import LoDTensor
 from bireme.errors import ConfigError, FormatError, PeerLost
 from bireme.io.disk import UnsyncedDisk
-from bireme.io.predecessor import Predecessor, predecessors
 from bireme.io.remote import is_remote, of_servers
 from bireme.io.variables import is_persistable
 from bireme.io.write_ahead_log import FOLDER, LogReader, LogWriter
@@ -30,6 +29,8 @@ from bireme.monitoring.counters import tally
 from bireme.net.records import packed
 from bireme.paths import is_url
 from bireme.reader.positions import positions
+from bireme.recovery.resume_point import ResumePoint
+from bireme.runtime.scope import Scope
 
 from .server_pool import ServerPool
 from .step_records import Recorded, decide, read_recorded
@@ -54,8 +55,7 @@ class Rejoining:
 
     def __init__(self, trainer: int, steps: Callable[[], int]) -> None:
         self._steps = steps
-        self.left: Predecessor | None = None  # by a former life
-        predecessors.pop(trainer, None)
+        self.left: ResumePoint | None = None  # of a former life
         self._trainer = trainer
         self._begun = False  # whether there is nothing left to find out
         self._failing = False  # whether the last record could not be written
@@ -63,11 +63,6 @@ class Rejoining:
         root = flags.get("checkpoint_dir")
         known = bool(root) and not is_url(root)
         self._folder = Path(root).resolve() / FOLDER / f"trainer-{trainer}" if known else None
-
-    @property
-    def step(self) -> int | None:
-        """The step to go on with; None if this life is the first."""
-        return None if self.left is None else self.left.step
 
     # -- recording -------------------------------------------------------------------------
     def before_barriers(self, pool: ServerPool, env: Any, names: Iterable[str]) -> None:
@@ -77,7 +72,7 @@ class Rejoining:
         pool.job.guard(lambda: self._prepare(pool, env, names))
 
     def _prepare(self, pool: ServerPool, env: Any, names: Iterable[str]) -> None:
-        if self.left is not None and not self.left.resumed:
+        if self.left is not None and not self._resumed(env.scope):
             raise self._not_resumed(self.left)
         self._begun = True
         if len(pool) > 1:  # a single server takes a barrier only after the pushes before it
@@ -96,6 +91,11 @@ class Rejoining:
             trainer=self._trainer,
         )
         self._write(self._folder, record, self._held(env))
+
+    def _resumed(self, scope: Scope) -> bool:
+        """Whether the script has asked where to resume."""
+        resuming = scope.resuming(self._trainer)
+        return resuming is not None and self._trainer in resuming.resumed
 
     def _held(self, env: Any) -> dict[str, Array]:
         held = ((name, env.get(name)) for name in self._names)
@@ -149,9 +149,10 @@ class Rejoining:
         pool.read(dict.fromkeys(behind, ()))
         pool.job.step = max(newest.passed.values())
         adopt_seed(newest.seed)
-        left = Predecessor(self._place, newest.step, newest.runs, newest.readers, values)
-        self.left = predecessors[self._trainer] = left
-        _log.info("trainer %d goes on with step %d", self._trainer, left.step)
+        self.left = ResumePoint(
+            newest.step, self._place, True, newest.runs, tuple(newest.readers), values
+        )
+        _log.info("trainer %d goes on with step %d", self._trainer, newest.step)
 
     @property
     def _place(self) -> Path:
@@ -188,7 +189,7 @@ class Rejoining:
             "this trainer must see",
         )
 
-    def _not_resumed(self, left: Predecessor) -> ConfigError:
+    def _not_resumed(self, left: ResumePoint) -> ConfigError:
         return ConfigError(
             f"trainer {self._trainer} was started again at step {left.step} of a job that goes on, "
             "and its script begins with the first",
@@ -199,6 +200,5 @@ class Rejoining:
     # -- the end ---------------------------------------------------------------------------
     def close(self) -> None:
         """The trainer has finished: nobody will go on."""
-        predecessors.pop(self._trainer, None)
         if self._folder is not None and self._begun:
             UnsyncedDisk().remove(self._folder)

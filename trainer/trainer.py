@@ -15,10 +15,10 @@ from bireme.net import messages as m
 from bireme.net.carriers import Dial, Unreachable
 from bireme.net.heartbeat import Heartbeat, Times
 from bireme.recovery.restarts import restart_after
+from bireme.recovery.resume_point import ResumePoint
 from bireme.runtime.scope import Scope
 
-from .beginnings import agree
-from .checkpoints import Saver
+from .checkpoints import Saver, loaded_checkpoint
 from .job_state import JobState
 from .native_server import NativeServer
 from .rejoining import Rejoining
@@ -51,6 +51,8 @@ class Trainer:
         self.immediate = Immediate()
         self.strategy: Strategy = self.immediate  # another while a communicator runs
         self._scope: weakref.ref[Scope] | None = None
+        self._scopes: weakref.WeakSet[Scope] = weakref.WeakSet()
+        self.resume: ResumePoint | None = None  # once servers have welcomed it
         self._on_stuck = on_stuck
         self._heartbeats: list[Heartbeat] = []
         self._told_failure = threading.Event()
@@ -77,7 +79,7 @@ class Trainer:
     @cached_property
     def saver(self) -> Saver:
         """What saves this trainer's part of checkpoints."""
-        return Saver(self.number, self.rejoining.step)
+        return Saver(self.number, self.resume)
 
     @property
     def scope(self) -> Scope | None:
@@ -90,8 +92,20 @@ class Trainer:
 
     def _greeted(self, pool: ServerPool) -> None:
         """Servers have welcomed this trainer: find out where it begins."""
-        agree(pool, self.number)
+        loaded = loaded_checkpoint(pool)
         self.rejoining.met(pool)
+        self.resume = self.rejoining.left or loaded
+        for scope in list(self._scopes):
+            self.runs_in(scope)
+
+    def runs_in(self, scope: Scope) -> None:
+        """Its programs run in this scope, and load their resume point from there."""
+        self._scopes.add(scope)
+        if self.resume is None:
+            scope.resume_points.pop(self.number, None)
+        elif scope.resume_points.get(self.number) is not self.resume:
+            scope.resume_points[self.number] = self.resume
+            scope.resumed.discard(self.number)
 
     def _met(self, server: NativeServer) -> None:
         """A server knows this trainer: it expects heartbeats from now on."""
@@ -160,6 +174,8 @@ class Trainer:
             done = m.Complete(trainer=job.trainer, incarnation=job.incarnation)
             self._tell_all(done, patience=job.times.away)
             self.rejoining.close()
+        for scope in self._scopes:
+            scope.resume_points.pop(self.number, None)
         self._finish_telling()
         self.silence()
         self.servers.close()

@@ -18,6 +18,7 @@ from bireme.arrays.values import LoDTensor
 from bireme.errors import BiremeError, FormatError, InvalidArgument, UnsupportedError
 from bireme.ir import Program, Variable, VarType
 from bireme.paths import path_of
+from bireme.recovery.resume_point import ResumePoint
 from bireme.runtime.scope import Scope, global_scope
 
 from .checkpoint import Checkpoint, checkpoint_named, folder_of, newest_checkpoint, prune
@@ -25,7 +26,6 @@ from .directory_lock import own
 from .disk import Disk
 from .manifest import LAST_STEP
 from .parts import Piece, write_part
-from .predecessor import Predecessor, begun_with, predecessors
 from .remote import is_remote, of_servers
 from .variables import is_persistable, plain
 
@@ -121,19 +121,21 @@ def load_checkpoint(
             the readers' positions.
         InvalidArgument: a table has not begun: the startup program has not run in this scope.
     """
-    found = _found(dirname, trainer)
-    left = predecessors.get(trainer) if trainer is not None else None
-    newest = left or found
+    program, scope = plain(main_program), scope or global_scope()
+    resuming = scope.resuming(trainer)
+    point = resuming.resume_points[trainer] if resuming and trainer is not None else None
+    found = _found(dirname, point)
+    record = point if point is not None and point.recorded else None
+    newest = record or found
     if newest is None:
         return None
-    program, scope = plain(main_program), scope or global_scope()
     served = of_servers(program)
     part = LOCAL if trainer is None else f"trainer-{trainer}"
     changes: list[Change] = []
     for var in {v.name: v for v in program.list_vars() if is_persistable(v)}.values():
         if var.name in served or is_remote(_held(scope, var.name)):
             continue
-        source = next((each for each in (left, found) if each and var.name in each.names), None)
+        source = next((each for each in (record, found) if each and var.name in each.names), None)
         if source is not None:
             changes.append(_restored(source, var, scope, part))
         elif trainer is None and found is not None:
@@ -142,23 +144,25 @@ def load_checkpoint(
     for change in changes:
         change()
     program._runs = program._runs_before = newest.state(part).get("runs", program._runs_before)
-    if left is not None:
-        left.resumed = True
+    if resuming is not None and trainer is not None:
+        resuming.resumed.add(trainer)
     return newest.step
 
 
-def _found(dirname: str | Path, trainer: int | None) -> Checkpoint | None:
+def _found(dirname: str | Path, point: ResumePoint | None) -> Checkpoint | None:
     """The checkpoint that the trainer's servers have begun with, if that is known, and it is still
     there; else the newest.
     """
-    name = begun_with.get(trainer) if trainer is not None else None
     root = flags.get("checkpoint_dir")
-    if name is None or not root or path_of(root).absolute() != path_of(dirname).absolute():
+    elsewhere = not root or path_of(root).absolute() != path_of(dirname).absolute()
+    if point is None or point.recorded or elsewhere:
         return newest_checkpoint(dirname)
-    return (checkpoint_named(dirname, name) or newest_checkpoint(dirname)) if name else None
+    if point.source is None:
+        return None
+    return checkpoint_named(dirname, point.source.name) or newest_checkpoint(dirname)
 
 
-Source = Checkpoint | Predecessor
+Source = Checkpoint | ResumePoint
 Change = Callable[[], None]  # sets one variable; everything that can fail was done before
 
 

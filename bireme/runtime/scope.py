@@ -8,6 +8,7 @@ import numpy as np
 
 from bireme.arrays.namespaces import Array
 from bireme.arrays.values import Lod, LoDTensor, LoDTensorArray, SelectedRows
+from bireme.recovery.resume_point import ResumePoint
 
 __all__ = ["Cell", "CellRows", "CellTensor", "Scope", "global_scope", "scope_guard"]
 
@@ -147,6 +148,8 @@ class Scope:
         self.kids: list[Scope] = []
         self.groups: dict[Any, Any] = {}  # flat memory of which cells of this scope hold views
         self.erased = 0  # how often names were erased: cells found before may be stale
+        self.resume_points: dict[int, ResumePoint] = {}  # by trainer, whose programs run here
+        self.resumed: set[int] = set()  # trainers that have loaded theirs
         self._cells: dict[str, Cell] = {}
 
     def var(self, name: str) -> Cell:
@@ -165,6 +168,13 @@ class Scope:
                 return cell
             scope = scope.parent
         return None
+
+    def resuming(self, trainer: int | None) -> "Scope | None":
+        """This scope or its nearest ancestor in which the trainer has a resume point."""
+        scope: Scope | None = self
+        while scope is not None and trainer not in scope.resume_points:
+            scope = scope.parent
+        return scope
 
     def erase(self, names: Iterable[str]) -> None:
         """Erase these names from this scope."""
