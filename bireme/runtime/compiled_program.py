@@ -21,6 +21,7 @@ from bireme.passes.strategies import BuildStrategy, ExecutionStrategy
 from . import step_hook
 from .effects import Runner
 from .feeding import batch_size, check_fetches, from_loaders, read_fetches
+from .fetching import as_single
 from .replicas import Replicas, shares
 from .scope import Scope
 
@@ -224,7 +225,7 @@ def _merged(values: list[Any], *, return_numpy: bool) -> Any:
     arrays = [np.asarray(v) for v in values]
     whole = np.concatenate([a.reshape(1) if a.ndim == 0 else a for a in arrays])
     if return_numpy:
-        return whole
+        return as_single(whole)
     lengths: list[list[int]] = []
     for value in values:
         for i, level in enumerate(_lengths(value)):
@@ -252,4 +253,6 @@ def _lengths(value: Any) -> list[list[int]]:
 def _shown(value: Any, *, return_numpy: bool) -> Any:
     if isinstance(value, LoDTensorArray):
         return [_shown(each, return_numpy=return_numpy) for each in value]
-    return np.asarray(value) if return_numpy and hasattr(value, "__array__") else value
+    if return_numpy and hasattr(value, "__array__"):
+        return as_single(np.asarray(value))
+    return value

@@ -13,7 +13,7 @@ from .plan import Plan
 from .scope import Scope, global_scope
 from .steps import Frame
 
-__all__ = ["Single", "as_numpy", "fetch_var", "fetched", "figures"]
+__all__ = ["Single", "as_numpy", "as_single", "fetch_var", "fetched", "figures"]
 
 
 class Single(np.ndarray):
@@ -43,6 +43,11 @@ class Single(np.ndarray):
                 f"{list(self.shape)}: choose an element, or take its mean"
             )
         return self.item()
+
+
+def as_single(array: Any) -> Any:
+    """A fetched array that has one element, or whose rows may have one, as `Single`."""
+    return array.view(Single) if 1 in array.shape else array
 
 
 def as_numpy(tensor: Any) -> Any:
@@ -113,7 +118,7 @@ def _result(value: Any, lod: Any, shared: bool, *, return_numpy: bool) -> Any:
         return LoDTensor(array, lod)
     if lod:
         raise _structured()
-    return array.view(Single) if 1 in array.shape else array  # or its rows have one element
+    return as_single(array)
 
 
 def _tensors(values: LoDTensorArray, *, return_numpy: bool) -> list[Any]:

@@ -276,3 +276,9 @@ def test_arrays_of_tensors_of_several_shapes_are_merged_position_by_position():
 def test_arrays_of_different_lengths_are_not_merged():
     with pytest.raises(FeedError, match=r"hold \[1, 2\] tensors, which cannot be merged"):
         compiled_program._merged([LoDTensorArray([1]), LoDTensorArray([1, 2])], return_numpy=True)
+
+
+def test_a_fetched_value_of_one_element_converts_to_a_number():
+    program = CompiledProgram(regression().program)
+    _, ((loss,), *_) = trained(program, batches(6))
+    assert "%.3f" % loss == f"{loss.item():.3f}"
