@@ -281,4 +281,4 @@ def test_arrays_of_different_lengths_are_not_merged():
 def test_a_fetched_value_of_one_element_converts_to_a_number():
     program = CompiledProgram(regression().program)
     _, ((loss,), *_) = trained(program, batches(6))
-    assert "%.3f" % loss == f"{loss.item():.3f}"
+    assert "%.3f" % loss == f"{loss.item():.3f}"  # noqa: UP031  # as old scripts write it
