@@ -135,6 +135,7 @@ _tasks: list[tuple[int, Task]] = []
 _causes: list[BaseException] = []
 _ends: list[BaseException | None] = []  # of the script, if its caller has said so
 _main: list[FrameType] = []  # the outermost frame of the main thread
+_bootstraps: list[CodeType] = []  # what calls the function of a process of `multiprocessing`
 _watching: list[bool] = []
 _failed: list[int] = []  # this process, if a task failed at its orderly end
 
@@ -221,10 +222,12 @@ def _watch_processes() -> None:
     if util is not None and sys.modules["multiprocessing"].parent_process() is not None:
 
         def end() -> None:
-            finished(sys.exception())
+            if not _ends:  # before Python 3.13
+                finished(sys.exception())
             _at_end()
 
         util.Finalize(None, end, exitpriority=0)
+        _bootstraps.append(sys.modules["multiprocessing.process"].BaseProcess._bootstrap.__code__)
 
 
 def _watch_printing() -> None:
@@ -257,8 +260,13 @@ if sys.version_info >= (3, 12):
         monitoring.use_tool_id(tool, "bireme")
 
         def unwound(code: CodeType, offset: int, error: BaseException) -> None:
-            outermost = sys._getframe(1).f_back is None
-            if outermost and threading.current_thread() is threading.main_thread():
+            caller = sys._getframe(1).f_back
+            if threading.current_thread() is not threading.main_thread():
+                return
+            if caller is not None:
+                if caller.f_code in _bootstraps:
+                    finished(error)
+            elif not _ends:
                 noted_later = getattr(sys.excepthook, "_notes", False)
                 if isinstance(error, SystemExit) or not noted_later:
                     _escaped(error)
