@@ -25,6 +25,7 @@ STOPS = ("missing", "python 2", "module", "syntax")  # kinds that end a run
 LARGEST = 16 << 20  # bytes of a script
 _PATH = b"sys.path"  # in a script that changes where Python looks for modules
 _DEPTH = 4000  # of a tree: a long sum is deep
+_FRAMES = 4  # of them for a level of a tree, at most
 
 
 class _UnreadableError(Exception):
@@ -109,9 +110,21 @@ def _tree(source: str | bytes) -> ast.AST:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(source)
+            tree = ast.parse(source)
         except ValueError as error:  # null bytes, before Python 3.12
             raise SyntaxError(str(error)) from None
+    if _levels(tree) > _DEPTH // _FRAMES:
+        raise RecursionError
+    return tree
+
+
+def _levels(tree: ast.AST) -> int:
+    """How deep a tree is."""
+    count, level = 0, [tree]
+    while level:
+        count += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return count
 
 
 @contextmanager
