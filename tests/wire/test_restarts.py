@@ -99,8 +99,8 @@ def test_a_trainer_killed_again_and_again_goes_on(
 def test_survivors_go_back_to_the_newest_checkpoint(
     killed: str, job: MakeJob, whole: list[Any], tmp_path: Path
 ) -> None:
-    """Without a launcher, and without records: the test starts the killed process at once, and the
-    others when their exit code asks for it.
+    """Without a launcher, and without records: the test starts all processes again when the exit
+    codes of the survivors ask for it.
     """
     made = job(2, 2)
     more = {"FLAGS_durability": "checkpoint", "FLAGS_rewind": "2", "FLAGS_heartbeat_seconds": "20"}
@@ -115,10 +115,11 @@ def test_survivors_go_back_to_the_newest_checkpoint(
 
     made.kill(lost)
     survivors = dict(made.processes)
-    start(lost)
-    for role, process in survivors.items():
+    for process in survivors.values():
         assert process.wait(60) == 75, process.text
         assert process.text.count("going back to the newest checkpoint (1 of 2)") == 1
+    start(lost)
+    for role in survivors:
         start(role, BIREME_REWINDS="1")
     for one, expected in zip(ended(made), whole, strict=True):
         assert one["params"] == expected["params"]
