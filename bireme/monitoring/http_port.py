@@ -107,7 +107,7 @@ class _Connections:
                 self._working.add(connection)
 
     def wait(self, connection: socket.socket) -> None:
-        """The answer is going, or has gone."""
+        """The answer is being sent, or was sent."""
         with self._lock:
             if connection in self._working:
                 self._working.discard(connection)

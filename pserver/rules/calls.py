@@ -334,7 +334,7 @@ class AllGather:
         return sorted(self._awaited) if self._come else []
 
     def complete(self) -> tuple[list[Arrived], Shared | None]:
-        """Whom to answer, and what; nobody yet while somebody is missing."""
+        """The calls to answer, and the answer; none while a trainer is missing."""
         if not self._come or self._awaited:
             return [], None
         events = [event for _, (event, _) in sorted(self._come.items())]

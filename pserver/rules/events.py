@@ -175,7 +175,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class StartOver(msgspec.Struct, frozen=True):
-    """The job has begun anew: forget the record, and serve it from the start."""
+    """The job was restarted: drop the record, and serve it from the start."""
 
 
 class Fail(msgspec.Struct, frozen=True):
